@@ -1,0 +1,52 @@
+"""All printing of the command line: results to standard output, everything else to standard error."""
+
+import json as json_text
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from rich.console import Console, RenderableType
+
+_output = Console(soft_wrap=False)
+_messages = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+class Result(Protocol):
+    """What a command hands over: readable as JSON by machines and as tables by people."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values only."""
+        ...
+
+    def tables(self) -> Sequence[RenderableType]:
+        """Return rich renderables, printed one after the other."""
+        ...
+
+
+def emit(result: Result, *, json: bool) -> None:
+    """Print the result of a command: one JSON object with `json`, its tables without."""
+    if json:
+        emit_json(result.to_json())
+        return
+    for table in result.tables():
+        _output.print(table)
+
+
+def emit_json(value: dict[str, Any]) -> None:
+    """Print one JSON object on standard output, not wrapped and not coloured."""
+    print(json_text.dumps(value, indent=2, allow_nan=False, ensure_ascii=False), file=_output.file)
+
+
+def note(text: str) -> None:
+    """Print a line of progress or advice on standard error; never part of a result."""
+    _messages.print(text, markup=False)
+
+
+def error(text: str) -> None:
+    """Print the message of an error on standard error."""
+    _messages.print("[bold red]error:[/] ", end="")
+    _messages.print(text, markup=False)
+
+
+def messages() -> Console:
+    """Return the console of standard error, for live displays such as a progress bar."""
+    return _messages
