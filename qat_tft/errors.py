@@ -1,0 +1,94 @@
+"""The one error tree: what a user did wrong has an exit code, everything else is a bug or a failed check."""
+
+
+class QatTftError(Exception):
+    """Root of every error that qat-tft raises on purpose."""
+
+
+class UserError(QatTftError):
+    """Something the user gave cannot be used; the message says what, where, what is allowed and what to do.
+
+    Args:
+        what: what is wrong, with the offending value, as a sentence without its full stop.
+        where: file, column, row or series that it concerns.
+        allowed: the values that would have been accepted.
+        next_step: what to do about it.
+
+    The parts stay readable as attributes of the same names; ``str()`` is one message made of them.
+    """
+
+    exit_code = 2
+
+    def __init__(self, what: str, *, where: str = "", allowed: str = "", next_step: str = "") -> None:
+        self.what = what
+        self.where = where
+        self.allowed = allowed
+        self.next_step = next_step
+        super().__init__(what)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Exceptions are pickled by their positional arguments: a worker process would lose the other parts.
+        return _rebuild, (type(self), self.what, self.where, self.allowed, self.next_step)
+
+    def __str__(self) -> str:
+        message = f"{self.where}: {self.what}" if self.where else self.what
+        sentences = [message]
+        if self.allowed:
+            sentences.append(f"Allowed: {self.allowed}")
+        if self.next_step:
+            sentences.append(self.next_step)
+        return " ".join(_with_full_stop(sentence) for sentence in sentences)
+
+
+class DataError(UserError):
+    """A data file cannot be read or holds values that cannot be used."""
+
+
+class SchemaError(UserError):
+    """A schema is malformed or does not fit the file it is used with."""
+
+
+class ConfigError(UserError):
+    """A setting has an impossible value."""
+
+
+class RunFolderError(UserError):
+    """A run folder is missing, incomplete or not ours."""
+
+
+class ExportError(UserError):
+    """A model cannot be exported as asked."""
+
+
+class OnnxFileError(UserError):
+    """An ONNX file is missing, damaged or was not written by qat-tft."""
+
+
+class CalibrationError(UserError):
+    """Quantization ranges are missing or not finite."""
+
+
+class NonFiniteLossError(UserError):
+    """Training met a loss that is NaN or infinite."""
+
+
+class SampleDataError(UserError):
+    """Sample data cannot be written as asked."""
+
+
+class CheckFailed(QatTftError):  # noqa: N818 - the file failed; the program did not err
+    """A check ran to its end and found a breach."""
+
+    exit_code = 1
+
+
+class TapeMismatchError(QatTftError, RuntimeError):
+    """A recomputed segment asked for other fake-quantization calls than its forward had recorded."""
+
+
+def _rebuild(kind: type[UserError], what: str, where: str, allowed: str, next_step: str) -> UserError:
+    return kind(what, where=where, allowed=allowed, next_step=next_step)
+
+
+def _with_full_stop(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?", ":")) or "\n" in sentence else f"{sentence}."
