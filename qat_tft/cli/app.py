@@ -1,7 +1,8 @@
 """The command `qat-tft`: registers one function per command file and turns errors into exit codes.
 
-Each command `some-name` stands in `qat_tft/cli/some_name.py` as the function `some_name`, annotated for typer.
-Such a file imports only typer and this room at its top; what is heavy (torch, onnx) is imported in the function.
+Each command `some-name` stands in `qat_tft/cli/some_name.py` as the function `some_name`, annotated for
+typer. Such a file imports only typer and this room at its top; what is heavy (torch, onnx) is imported in
+the function.
 
 Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.
 """

@@ -1,0 +1,1 @@
+"""Evaluation: q-risk against a seasonal naive forecast, pictures and the report of a run."""

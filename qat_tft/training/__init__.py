@@ -1,0 +1,1 @@
+"""Training: the step, the loop, resumable state and the run folder."""

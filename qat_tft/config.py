@@ -1,0 +1,214 @@
+"""The configuration of a run: data, model, training and quantization; read from and written to TOML."""
+
+import tomllib
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import tomli_w
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from qat_tft.errors import ConfigError
+
+Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
+Quantile = Annotated[float, Field(gt=0.0, lt=1.0)]
+PositiveInt = Annotated[int, Field(ge=1)]
+ModeName = Literal["off", "aggressive", "full"]
+
+
+class Section(BaseModel):
+    """A group of settings: frozen, and a key it does not know is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class DataConfig(Section):
+    """Where the rows come from and how they are split and standardized."""
+
+    parquet_files: tuple[str, ...] = Field((), description="Parquet files; none: the embedded temperatures")
+    validation: Fraction = Field(0.1, description="share of the time span for validation")
+    test: Fraction = Field(0.1, description="share of the time span for the test")
+    validation_from: datetime | None = Field(None, description="first time of validation, instead of a share")
+    test_from: datetime | None = Field(None, description="first time of the test, instead of a share")
+    standardize: Literal["series", "global"] = Field("series", description="statistics per series or of all")
+    unknown_rate: Fraction = Field(0.01, description="share of categories masked as unknown in training")
+    season: PositiveInt | None = Field(
+        None, description="period of the seasonal naive forecast in rows; none: from the time step"
+    )
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if (self.validation_from is None) != (self.test_from is None):
+            raise ValueError("set validation_from and test_from together, or neither")
+        if self.validation_from and self.test_from and self.validation_from >= self.test_from:
+            raise ValueError(
+                f"validation_from {self.validation_from} must lie before test_from {self.test_from}"
+            )
+        if self.validation + self.test >= 1.0:
+            raise ValueError(
+                f"validation {self.validation} + test {self.test} leave no training rows: below 1"
+            )
+        return self
+
+
+class ModelConfig(Section):
+    """The shape of the Temporal Fusion Transformer."""
+
+    history: PositiveInt = Field(72, description="time steps the encoder sees")
+    horizon: PositiveInt = Field(24, description="time steps forecast")
+    hidden: PositiveInt = Field(32, description="features of every hidden state")
+    heads: PositiveInt = Field(4, description="attention heads; must divide hidden")
+    dropout: Fraction = Field(0.1, description="dropout probability")
+    quantiles: tuple[Quantile, ...] = Field((0.1, 0.5, 0.9), description="quantiles forecast, ascending")
+    encoder_layers: int = Field(0, ge=0, description="gated layers after each selection; 0: as in the paper")
+    selection_chunk: PositiveInt = Field(16, description="variables a selection computes at once")
+
+    @model_validator(mode="after")
+    def _shape_fits(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"heads {self.heads} must divide hidden {self.hidden}")
+        if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
+            raise ValueError(f"quantiles {self.quantiles} must be ascending, each once, at least one")
+        return self
+
+
+class TrainingConfig(Section):
+    """The training loop."""
+
+    epochs: int = Field(10, ge=0, description="epochs in floating point")
+    batch_size: PositiveInt = Field(64, description="windows a step")
+    batches_per_epoch: PositiveInt | None = Field(
+        None, description="batches an epoch draws; none: all windows once"
+    )
+    accumulation: PositiveInt = Field(1, description="batches whose gradients are added before a step")
+    learning_rate: float = Field(3e-3, gt=0.0, description="peak of the warm-up and cosine schedule")
+    warmup: Fraction = Field(0.05, description="share of a phase's steps with a rising learning rate")
+    weight_decay: float = Field(1e-4, ge=0.0, description="decoupled weight decay of AdamW")
+    gradient_clip: float = Field(1.0, gt=0.0, description="largest gradient norm")
+    patience: PositiveInt = Field(4, description="epochs without a better validation loss before stopping")
+    seed: int = Field(0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
+    precision: Literal["fp32", "bf16", "fp16"] = Field(
+        "fp32", description="number format of the forward pass"
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to train")
+    use_gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass")
+    checkpoint_mode: ModeName | None = Field(
+        None, description="which segments; none: full with use_gradient_checkpointing, off without"
+    )
+
+    @model_validator(mode="after")
+    def _checkpointing_fits(self) -> Self:
+        if self.use_gradient_checkpointing and self.checkpoint_mode == "off":
+            raise ValueError("use_gradient_checkpointing contradicts checkpoint_mode off: drop one of them")
+        return self
+
+    @property
+    def segments_mode(self) -> ModeName:
+        """The checkpointing mode that holds, from both settings."""
+        if self.checkpoint_mode is not None:
+            return self.checkpoint_mode
+        return "full" if self.use_gradient_checkpointing else "off"
+
+
+class QuantizationConfig(Section):
+    """Calibration and quantization-aware training."""
+
+    use_qat: bool = Field(False, description="train quantization-aware after the floating-point epochs")
+    use_int8: bool = Field(False, description="also export the INT8 ONNX file at the end")
+    target: Literal["x86", "portable"] = Field("x86", description="profile of the CPU that runs the file")
+    qat_epochs: PositiveInt = Field(3, description="quantization-aware epochs")
+    qat_learning_rate: float = Field(3e-4, gt=0.0, description="peak learning rate of the QAT epochs")
+    calibration_batches: PositiveInt = Field(32, description="training batches observed before QAT")
+    frozen: Fraction = Field(0.5, description="last share of the QAT steps that run with frozen ranges")
+
+    @model_validator(mode="after")
+    def _int8_needs_qat(self) -> Self:
+        if self.use_int8 and not self.use_qat:
+            raise ValueError("use_int8 exports the quantization-aware model: set use_qat as well")
+        return self
+
+
+class RunConfig(Section):
+    """Everything a run needs beside its schema; `config.toml` of a run folder."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    quantization: QuantizationConfig = QuantizationConfig()
+
+    @classmethod
+    def checked(cls, values: dict[str, Any], *, where: str) -> Self:
+        """Build a configuration from nested plain values.
+
+        Raises:
+            ConfigError: an unknown key or a value out of range; the message names the key.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as invalid:
+            raise _config_error(invalid, where) from None
+
+    @classmethod
+    def from_toml(cls, text: str, *, where: str = "the configuration") -> Self:
+        """Read the text that `to_toml` writes, or a part of it.
+
+        Raises:
+            ConfigError: not TOML, an unknown key, or a value out of range.
+        """
+        return cls.checked(read_toml(text, where=where), where=where)
+
+    def to_toml(self) -> str:
+        """Return every setting that has a value, section by section."""
+        return tomli_w.dumps(self.model_dump(mode="python", exclude_none=True))
+
+
+def read_toml(text: str, *, where: str) -> dict[str, Any]:
+    """Parse TOML, with a message that says where.
+
+    Raises:
+        ConfigError: the text is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as broken:
+        raise ConfigError(f"not TOML: {broken}", where=where, next_step="Mend that line") from None
+
+
+def read_config_file(path: str | Path) -> dict[str, Any]:
+    """Return the nested values of a TOML file, not yet checked.
+
+    Raises:
+        ConfigError: the file cannot be read or is not TOML.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = getattr(failure, "strerror", None) or "not UTF-8 text"
+        raise ConfigError(f"cannot read the configuration: {reason}", where=str(path)) from None
+    return read_toml(text, where=str(path))
+
+
+def _config_error(invalid: ValidationError, where: str) -> ConfigError:
+    lines = []
+    allowed = ""
+    for problem in invalid.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown key {key}")
+            allowed = allowed or ", ".join(_known_keys(problem["loc"]))
+        else:
+            message = problem["msg"].removeprefix("Value error, ")
+            given = f", not {problem['input']!r}" if _is_plain(problem) else ""
+            lines.append(f"{key}: {message}{given}")
+    return ConfigError("; ".join(lines), where=where, allowed=allowed, next_step="Change the keys named")
+
+
+def _is_plain(problem: Any) -> bool:
+    return isinstance(problem["input"], str | int | float | bool)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    if len(location) == 1:
+        return list(RunConfig.model_fields)
+    section = RunConfig.model_fields[str(location[0])].annotation
+    return list(section.model_fields) if isinstance(section, type) and issubclass(section, Section) else []
