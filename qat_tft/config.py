@@ -25,15 +25,23 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where the rows come from and how they are split and standardized."""
 
-    parquet_files: tuple[str, ...] = Field((), description="Parquet files; none: the embedded temperatures")
-    validation: Fraction = Field(0.1, description="share of the time span for validation")
-    test: Fraction = Field(0.1, description="share of the time span for the test")
-    validation_from: datetime | None = Field(None, description="first time of validation, instead of a share")
-    test_from: datetime | None = Field(None, description="first time of the test, instead of a share")
-    standardize: Literal["series", "global"] = Field("series", description="statistics per series or of all")
-    unknown_rate: Fraction = Field(0.01, description="share of categories masked as unknown in training")
+    parquet_files: tuple[str, ...] = Field(
+        default=(), description="Parquet files; none: the embedded temperatures"
+    )
+    validation: Fraction = Field(default=0.1, description="share of the time span for validation")
+    test: Fraction = Field(default=0.1, description="share of the time span for the test")
+    validation_from: datetime | None = Field(
+        default=None, description="first time of validation, instead of a share"
+    )
+    test_from: datetime | None = Field(default=None, description="first time of the test, instead of a share")
+    standardize: Literal["series", "global"] = Field(
+        default="series", description="statistics per series or of all"
+    )
+    unknown_rate: Fraction = Field(
+        default=0.01, description="share of categories masked as unknown in training"
+    )
     season: PositiveInt | None = Field(
-        None, description="period of the seasonal naive forecast in rows; none: from the time step"
+        default=None, description="period of the seasonal naive forecast in rows; none: from the time step"
     )
 
     @model_validator(mode="after")
@@ -54,14 +62,18 @@ class DataConfig(Section):
 class ModelConfig(Section):
     """The shape of the Temporal Fusion Transformer."""
 
-    history: PositiveInt = Field(72, description="time steps the encoder sees")
-    horizon: PositiveInt = Field(24, description="time steps forecast")
-    hidden: PositiveInt = Field(32, description="features of every hidden state")
-    heads: PositiveInt = Field(4, description="attention heads; must divide hidden")
-    dropout: Fraction = Field(0.1, description="dropout probability")
-    quantiles: tuple[Quantile, ...] = Field((0.1, 0.5, 0.9), description="quantiles forecast, ascending")
-    encoder_layers: int = Field(0, ge=0, description="gated layers after each selection; 0: as in the paper")
-    selection_chunk: PositiveInt = Field(16, description="variables a selection computes at once")
+    history: PositiveInt = Field(default=72, description="time steps the encoder sees")
+    horizon: PositiveInt = Field(default=24, description="time steps forecast")
+    hidden: PositiveInt = Field(default=32, description="features of every hidden state")
+    heads: PositiveInt = Field(default=4, description="attention heads; must divide hidden")
+    dropout: Fraction = Field(default=0.1, description="dropout probability")
+    quantiles: tuple[Quantile, ...] = Field(
+        default=(0.1, 0.5, 0.9), description="quantiles forecast, ascending"
+    )
+    encoder_layers: int = Field(
+        default=0, ge=0, description="gated layers after each selection; 0: as in the paper"
+    )
+    selection_chunk: PositiveInt = Field(default=16, description="variables a selection computes at once")
 
     @model_validator(mode="after")
     def _shape_fits(self) -> Self:
@@ -75,25 +87,31 @@ class ModelConfig(Section):
 class TrainingConfig(Section):
     """The training loop."""
 
-    epochs: int = Field(10, ge=0, description="epochs in floating point")
-    batch_size: PositiveInt = Field(64, description="windows a step")
+    epochs: int = Field(default=10, ge=0, description="epochs in floating point")
+    batch_size: PositiveInt = Field(default=64, description="windows a step")
     batches_per_epoch: PositiveInt | None = Field(
-        None, description="batches an epoch draws; none: all windows once"
+        default=None, description="batches an epoch draws; none: all windows once"
     )
-    accumulation: PositiveInt = Field(1, description="batches whose gradients are added before a step")
-    learning_rate: float = Field(3e-3, gt=0.0, description="peak of the warm-up and cosine schedule")
-    warmup: Fraction = Field(0.05, description="share of a phase's steps with a rising learning rate")
-    weight_decay: float = Field(1e-4, ge=0.0, description="decoupled weight decay of AdamW")
-    gradient_clip: float = Field(1.0, gt=0.0, description="largest gradient norm")
-    patience: PositiveInt = Field(4, description="epochs without a better validation loss before stopping")
-    seed: int = Field(0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
+    accumulation: PositiveInt = Field(
+        default=1, description="batches whose gradients are added before a step"
+    )
+    learning_rate: float = Field(default=3e-3, gt=0.0, description="peak of the warm-up and cosine schedule")
+    warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
+    weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
+    gradient_clip: float = Field(default=1.0, gt=0.0, description="largest gradient norm")
+    patience: PositiveInt = Field(
+        default=4, description="epochs without a better validation loss before stopping"
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
     precision: Literal["fp32", "bf16", "fp16"] = Field(
-        "fp32", description="number format of the forward pass"
+        default="fp32", description="number format of the forward pass"
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="where to train")
-    use_gradient_checkpointing: bool = Field(False, description="recompute activations in the backward pass")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
+    use_gradient_checkpointing: bool = Field(
+        default=False, description="recompute activations in the backward pass"
+    )
     checkpoint_mode: ModeName | None = Field(
-        None, description="which segments; none: full with use_gradient_checkpointing, off without"
+        default=None, description="which segments; none: full with use_gradient_checkpointing, off without"
     )
 
     @model_validator(mode="after")
@@ -113,13 +131,19 @@ class TrainingConfig(Section):
 class QuantizationConfig(Section):
     """Calibration and quantization-aware training."""
 
-    use_qat: bool = Field(False, description="train quantization-aware after the floating-point epochs")
-    use_int8: bool = Field(False, description="also export the INT8 ONNX file at the end")
-    target: Literal["x86", "portable"] = Field("x86", description="profile of the CPU that runs the file")
-    qat_epochs: PositiveInt = Field(3, description="quantization-aware epochs")
-    qat_learning_rate: float = Field(3e-4, gt=0.0, description="peak learning rate of the QAT epochs")
-    calibration_batches: PositiveInt = Field(32, description="training batches observed before QAT")
-    frozen: Fraction = Field(0.5, description="last share of the QAT steps that run with frozen ranges")
+    use_qat: bool = Field(
+        default=False, description="train quantization-aware after the floating-point epochs"
+    )
+    use_int8: bool = Field(default=False, description="also export the INT8 ONNX file at the end")
+    target: Literal["x86", "portable"] = Field(
+        default="x86", description="profile of the CPU that runs the file"
+    )
+    qat_epochs: PositiveInt = Field(default=3, description="quantization-aware epochs")
+    qat_learning_rate: float = Field(default=3e-4, gt=0.0, description="peak learning rate of the QAT epochs")
+    calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
+    frozen: Fraction = Field(
+        default=0.5, description="last share of the QAT steps that run with frozen ranges"
+    )
 
     @model_validator(mode="after")
     def _int8_needs_qat(self) -> Self:
