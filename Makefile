@@ -1,0 +1,82 @@
+# Every target sets up what it needs. Only Python 3.11 or newer (with venv) has to be there: PYTHON=... picks one.
+
+VENV := .venv
+BIN := $(CURDIR)/$(VENV)/bin
+PIP := "$(BIN)/python" -m pip --disable-pip-version-check
+STAMP := $(VENV)/.installed
+
+CANDIDATES := $(or $(PYTHON),python3 python3.11 python3.12 python3.13 python3.14 python)
+USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
+
+# Test processes, one thread each: two processes with torch's own threads would fight over the cores.
+JOBS ?= 2
+
+.PHONY: help install demo test lint types wheel bench clean
+.DELETE_ON_ERROR:
+
+help:
+	@echo "make demo    install, then train, quantize, export and check a model on the embedded data"
+	@echo "make test    install, then lint, types and every test"
+	@echo "make lint    ruff over the whole tree"
+	@echo "make types   mypy --strict over the built wheel"
+	@echo "make wheel   the wheel, in dist/"
+	@echo "make bench   every script in benchmarks/"
+	@echo "make clean   remove what was built (the environment and the runs stay)"
+
+demo: install
+	"$(BIN)/qat-tft" train --use-qat --use-gradient-checkpointing
+	"$(BIN)/qat-tft" export --int8
+	"$(BIN)/qat-tft" check
+	"$(BIN)/qat-tft" report
+
+# A file's tests stay in one process, so that what a module's fixtures train is trained once.
+test: lint types
+	OMP_NUM_THREADS=1 "$(BIN)/pytest" -n $(JOBS) --dist loadfile
+
+lint: install
+	"$(BIN)/ruff" check .
+
+# mypy searches the working folder first, so it runs inside the unpacked wheel: what is checked is what users get.
+types: wheel
+	rm -rf build/wheelcheck
+	$(PIP) install --quiet --no-deps --no-index --target build/wheelcheck dist/qat_tft-*.whl
+	cd build/wheelcheck && "$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" \
+		--cache-dir "$(CURDIR)/.mypy_cache" --package qat_tft
+
+# setuptools copies into build/lib and never removes what has left the tree since.
+wheel: install
+	rm -rf build/lib build/bdist.* dist
+	$(PIP) wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
+
+bench: install
+	@for script in benchmarks/[a-z]*.py; do \
+		[ -e "$$script" ] || { echo "make bench: benchmarks/ holds no script" >&2; exit 1; }; \
+		echo "== $$script"; \
+		"$(BIN)/python" "$$script" || exit 1; \
+	done
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find qat_tft export tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+install: $(STAMP)
+
+# torch first and alone: taken through the package's range it may be another release with gigabytes of CUDA.
+$(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/pip
+	@echo "Installing torch into $(VENV)"
+	$(PIP) install --quiet --constraint constraints.txt torch
+	@echo "Installing qat-tft and its tools into $(VENV)"
+	$(PIP) install --quiet --constraint constraints.txt setuptools
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	@touch $@
+
+$(VENV)/bin/pip:
+	@for python in $(CANDIDATES); do \
+		if "$$python" -c '$(USABLE)' 2>/dev/null; then \
+			echo "Creating $(VENV) with $$("$$python" -c 'import sys; print(sys.executable)')"; \
+			exec "$$python" -m venv $(VENV); \
+		fi; \
+	done; \
+	echo "make: no Python 3.11 or newer with venv and ensurepip among: $(CANDIDATES)" >&2; \
+	echo "make: install one (Debian: python3 and python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+	exit 1

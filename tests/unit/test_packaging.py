@@ -1,0 +1,153 @@
+"""The wheel and the editable install carry the same package, and the pins fit the ranges."""
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+import sys
+import tomllib
+import zipfile
+from importlib.metadata import distribution
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+
+# Our code is text of a few hundred KB before compression; a wheel beyond this carries something by mistake.
+WHEEL_LIMIT = 600 * 1024
+# What the embedded data may take of a user's disk and download.
+EMBEDDED_LIMIT = 300 * 1000
+
+BUILD_INPUTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "qat_tft", "export")
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the wheel from a copy, so that nothing left in the tree by an older build can slip in."""
+    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
+    for name in BUILD_INPUTS:
+        _copy(ROOT / name, tree / name)
+    run_pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, tree)
+    (built,) = out.glob("qat_tft-*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def members(wheel: Path) -> frozenset[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return frozenset(archive.namelist())
+
+
+def test_wheel_holds_every_source_file_at_its_import_path(members: frozenset[str]) -> None:
+    ours = {name for name in members if not name.startswith("qat_tft-")}
+    expected = {str(path.relative_to(ROOT)) for path in (ROOT / "qat_tft").rglob("*.py")}
+    expected |= {f"qat_tft/{path.relative_to(ROOT)}" for path in (ROOT / "export").rglob("*.py")}
+    assert {name for name in ours if name.endswith(".py")} == expected
+    assert "qat_tft/export/__init__.py" in ours
+    assert "qat_tft/py.typed" in ours
+
+
+def test_wheel_puts_nothing_beside_qat_tft_into_site_packages(members: frozenset[str]) -> None:
+    tops = {name.split("/")[0] for name in members}
+    assert "export" not in tops
+    assert tops == {"qat_tft", f"qat_tft-{PROJECT['project']['version']}.dist-info"}
+
+
+def test_wheel_carries_the_embedded_data_and_stays_small(wheel: Path, members: frozenset[str]) -> None:
+    embedded = ROOT / "qat_tft" / "data" / "embedded"
+    expected = {str(path.relative_to(ROOT)) for path in embedded.glob("*") if path.is_file()}
+    assert any(name.endswith(".parquet") for name in expected)
+    assert expected <= members
+    assert sum((ROOT / name).stat().st_size for name in expected) < EMBEDDED_LIMIT
+    assert wheel.stat().st_size < WHEEL_LIMIT
+
+
+def test_wheel_states_its_license_and_carries_both_texts(wheel: Path, members: frozenset[str]) -> None:
+    info = f"qat_tft-{PROJECT['project']['version']}.dist-info"
+    assert {f"{info}/licenses/LICENSE", f"{info}/licenses/NOTICE"} <= members
+    with zipfile.ZipFile(wheel) as archive:
+        metadata = archive.read(f"{info}/METADATA").decode()
+    assert "License-Expression: Apache-2.0" in metadata.splitlines()
+
+
+def test_installed_wheel_imports_export_from_inside_the_package(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run_pip("install", "--no-deps", "--no-index", "--target", site, wheel)
+    found = imported_file("qat_tft.export", search=site, cwd=tmp_path)
+    assert found == site / "qat_tft" / "export" / "__init__.py"
+
+
+def test_editable_install_imports_export_from_the_working_tree(tmp_path: Path) -> None:
+    direct_url = distribution("qat-tft").read_text("direct_url.json") or ""
+    if '"editable": true' not in direct_url:
+        pytest.skip("qat-tft is not installed editable in this environment")
+    found = imported_file("qat_tft.export", search=None, cwd=tmp_path)
+    assert found == ROOT / "export" / "__init__.py"
+
+
+def test_every_package_folder_is_named_in_pyproject() -> None:
+    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "qat_tft").rglob("__init__.py")}
+    names = {".".join(folder.parts) for folder in folders} | {"qat_tft.export"}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == names
+
+
+def test_every_requirement_is_pinned_to_a_release_inside_its_range() -> None:
+    pins = read_pins()
+    project = PROJECT["project"]
+    extras = project["optional-dependencies"].values()
+    for requirement in map(Requirement, chain(project["dependencies"], *extras)):
+        pin = pins[canonicalize_name(requirement.name)]
+        assert pin in requirement.specifier, f"{requirement} against {pin}"
+
+
+def test_pins_name_no_build_of_torch_and_no_index() -> None:
+    pins = read_pins()
+    assert "+" not in pins["torch"]
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    assert not [line for line in lines if line.startswith("-") or "://" in line or " @ " in line]
+
+
+def test_continuous_integration_runs_make_test_and_nothing_else() -> None:
+    script = ROOT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    commands = [line for line in script.read_text().splitlines() if re.search(r"\bmake\b", line)]
+    assert commands == ["exec make test"]
+
+
+def run_pip(*arguments: str | Path) -> None:
+    """Run this environment's pip, without a network, and show its output when it fails."""
+    words = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", *map(str, arguments)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def imported_file(module: str, *, search: Path | None, cwd: Path) -> Path:
+    """Return the file that a fresh interpreter imports `module` from, with `search` first on its path."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    if search is not None:
+        environment["PYTHONPATH"] = str(search)
+    program = f"import {module} as found; print(found.__file__)"
+    words = [sys.executable, "-c", program]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip()).resolve()
+
+
+def read_pins() -> dict[str, str]:
+    """Return package name -> release from constraints.txt."""
+    lines = (ROOT / "constraints.txt").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if line and not line.startswith("#")]
+    return {str(canonicalize_name(name)): release for name, release in pairs}
+
+
+def _copy(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+    else:
+        shutil.copy2(source, target)
