@@ -1,0 +1,1 @@
+"""The Temporal Fusion Transformer's architecture."""

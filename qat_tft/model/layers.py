@@ -1,0 +1,139 @@
+"""The TFT's building blocks over one sequence of vectors, and the batched linear map over many variables.
+
+Legend: B batch, T time, N rows (any leading sizes), V variables, C variables of one chunk, H hidden.
+Source: Lim, Arik, Loeff, Pfister (2021), "Temporal Fusion Transformers for Interpretable Multi-horizon Time
+Series Forecasting", International Journal of Forecasting 37, equations 2 to 5.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+Chunk = Callable[[Tensor], Tensor]
+"""A layer restricted to the variables of one chunk: [C, N, in] to [C, N, out]."""
+
+
+class GatedResidualNetwork(nn.Module):
+    """Equations 2 to 5: `LayerNorm(x + GLU(W1 ELU(W2 x + W3 c + b2) + b1))`, input and output of size H.
+
+    `second` (W1) is None once it has been merged into the gate: see `merge_second_into_gate`.
+    """
+
+    def __init__(self, hidden: int, *, context: bool, dropout: float) -> None:
+        super().__init__()
+        self.first = nn.Linear(hidden, hidden)
+        self.context = nn.Linear(hidden, hidden, bias=False) if context else None
+        self.second: nn.Module | None = nn.Linear(hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.gate: nn.Module = nn.Linear(hidden, 2 * hidden)
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
+        """Return [B, T, H] or [B, H] for an `x` of that shape; the context is [B, H]."""
+        hidden = add_context(self.first(x), self.context, context)
+        gated = F.glu(self.gate(between(F.elu(hidden), self.second, self.dropout)), dim=-1)
+        normalized: Tensor = self.norm(x + gated)
+        return normalized
+
+
+class GRNStack(nn.Module):
+    """GRNs one after the other; with none of them, the identity."""
+
+    def __init__(self, layers: int, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.grns = nn.ModuleList(GatedResidualNetwork(hidden, context=False, dropout=dropout) for _ in range(layers))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return a tensor of x's shape, [B, T, H] or [B, H]."""
+        for grn in self.grns:
+            x = grn(x)
+        return x
+
+
+class GatedSkip(nn.Module):
+    """`LayerNorm(skip + GLU(dropout(x)))`: how the LSTM, the attention and the last GRN are passed by."""
+
+    def __init__(self, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.dropout = nn.Dropout(dropout)
+        self.gate = nn.Linear(hidden, 2 * hidden)
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor, skip: Tensor) -> Tensor:
+        """Return [B, T, H] for two tensors of that shape."""
+        normalized: Tensor = self.norm(skip + F.glu(self.gate(self.dropout(x)), dim=-1))
+        return normalized
+
+
+class VariableLinear(nn.Module):
+    """One linear map per variable, all in one batched matrix product.
+
+    Shapes: weight [V, out, in], bias [V, out]; maps [V, N, in] to [V, N, out].
+    """
+
+    def __init__(self, variables: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = uniform_parameter(inputs, variables, outputs, inputs)
+        self.bias = uniform_parameter(inputs, variables, outputs)
+
+    def chunks(self, sizes: list[int]) -> list[Chunk]:
+        """Return the layer cut into runs of variables.
+
+        The weights are split once for all chunks: the backward of a split puts the pieces' gradients together
+        in one pass, where a slice per chunk would add one gradient of the whole size per chunk.
+        """
+        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
+        return [partial(variable_linear, weight, bias) for weight, bias in pieces]
+
+
+def variable_linear(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    """Return x [C, N, in] times weight [C, out, in] plus bias [C, out]: [C, N, out]."""
+    return torch.baddbmm(bias.unsqueeze(1), x, weight.transpose(1, 2))
+
+
+class AffineVariables(nn.Module):
+    """One scalar per variable to one vector per variable: `x_j * weight_j + bias_j`, weight and bias [V, H]."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(weight)
+        self.bias = nn.Parameter(bias)
+
+    def chunks(self, sizes: list[int]) -> list[Chunk]:
+        """Return the map cut into runs of variables: each takes [C, N, 1] to [C, N, H]."""
+        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
+        return [partial(_affine, weight, bias) for weight, bias in pieces]
+
+
+def _affine(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    return torch.baddbmm(bias.unsqueeze(1), x, weight.unsqueeze(1))
+
+
+def between(hidden: Tensor, second: nn.Module | Chunk | None, dropout: nn.Dropout) -> Tensor:
+    """Return what stands between the activation and the gate: the second linear map, if any, and dropout."""
+    return dropout(hidden if second is None else second(hidden))  # type: ignore[no-any-return]
+
+
+def add_context(hidden: Tensor, layer: nn.Module | None, context: Tensor | None) -> Tensor:
+    """Return hidden [B, T, H] or [B, H] plus the context [B, H] mapped by its layer, if there is one."""
+    if layer is None or context is None:
+        return hidden
+    mapped: Tensor = layer(context)
+    return hidden + (mapped.unsqueeze(1) if hidden.dim() == 3 else mapped)
+
+
+def uniform_parameter(fan_in: int, *shape: int) -> nn.Parameter:
+    """Return a parameter drawn as torch draws a Linear's: uniform within one over the root of its inputs."""
+    return nn.Parameter(uniform(fan_in, *shape))
+
+
+def uniform(fan_in: int, *shape: int) -> Tensor:
+    """Return a tensor drawn uniformly within plus and minus one over the root of `fan_in`."""
+    bound = 1 / math.sqrt(max(fan_in, 1))
+    return torch.empty(*shape).uniform_(-bound, bound)

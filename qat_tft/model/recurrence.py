@@ -1,0 +1,28 @@
+"""The LSTM encoder and decoder of the TFT: torch's fused kernel with the states passed in and out.
+
+Legend: B batch, T time, H hidden. Source: Lim et al. (2021), section 4.5.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+States = tuple[Tensor, Tensor]
+"""Hidden and cell state, each [B, H]."""
+
+
+class Recurrence(nn.Module):
+    """One LSTM layer over a sequence.
+
+    Shapes of the weights, gates in the order input, forget, cell, output: `weight_ih_l0` and `weight_hh_l0`
+    [4H, H], `bias_ih_l0` and `bias_hh_l0` [4H].
+    """
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.cell: nn.Module = nn.LSTM(hidden, hidden, batch_first=True)
+
+    def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return outputs [B, T, H] and the last hidden and cell state [B, H] for x [B, T, H]."""
+        outputs, (last_hidden, last_cell) = self.cell(x, (hidden.unsqueeze(0), cell.unsqueeze(0)))
+        return outputs, last_hidden.squeeze(0), last_cell.squeeze(0)

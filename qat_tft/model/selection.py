@@ -1,0 +1,257 @@
+"""Variable selection for all variables at once, in chunks, with real variables' embeddings folded.
+
+Legend: B batch, T time, N rows (B or B*T), V variables (R real, then K categorical), C variables of one chunk,
+H hidden. Source: Lim et al. (2021), equations 6 to 8.
+
+The paper embeds each variable in H numbers, weighs the variables by a GRN over all embeddings laid side by
+side, and adds up one GRN per variable. A real variable's embedding is affine in one scalar x, so every linear
+map of it is affine in x too: `W (x w + b) = x (W w) + W b`. The first map of the variable's own GRN and its part
+of the weighing GRN's first map and skip are therefore vectors, and those vectors are what is trained. Nothing
+of size [N, V*H] is ever built for real variables; docs/decisions/002 tells what that saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qat_tft.checkpointing.segments import SegmentRunner
+from qat_tft.model.layers import (
+    AffineVariables,
+    Chunk,
+    VariableLinear,
+    add_context,
+    between,
+    uniform,
+)
+from qat_tft.schema import GroupSize
+
+
+class VariableSelection(nn.Module):
+    """Selection network of one group of columns.
+
+    Args:
+        name: the segment's name; every call into the runner carries it.
+        size: how many real columns the group has, and the cardinality of each categorical one.
+        hidden: H.
+        context: whether a static context [B, H] takes part in weighing the variables.
+        dropout: probability, applied where the paper applies it: before each gate.
+        chunk: how many variables are computed together. Chunks bound the memory that recomputing needs.
+    """
+
+    def __init__(self, name: str, size: GroupSize, hidden: int, *, context: bool, dropout: float, chunk: int) -> None:
+        super().__init__()
+        self.name = name
+        self.real, categories = size.real, len(size.cardinalities)
+        self.sizes = _chunk_sizes(size.real, chunk), _chunk_sizes(categories, chunk)
+        embedding = AffineVariables(uniform(1, size.real, hidden), uniform(1, size.real, hidden))
+        self.real_embedding = embedding if size.real else None
+        self.real_first = _folded_first(embedding) if size.real else None
+        self.category_embedding = CategoryEmbedding(size.cardinalities, hidden) if categories else None
+        self.category_first = VariableLinear(categories, hidden, hidden) if categories else None
+        self.weighing = SelectionWeights(self.real_embedding, size, hidden, context=context, dropout=dropout)
+        self.second: VariableLinear | None = VariableLinear(size.total, hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.gate = VariableLinear(size.total, hidden, 2 * hidden)
+        self.norm = VariableScale(size.total, hidden)
+
+    def forward(self, x: Tensor, context: Tensor | None, run_segment: SegmentRunner) -> tuple[Tensor, Tensor]:
+        """Return the selected [B, T, H] and the weights [B, T, V] of x [B, T, V]; without T for a static x."""
+        weights = run_segment(self.name, self._weigh, x, context)  # [B, T, V]
+        rows = x.flatten(0, -2)  # [N, V]
+        real, categories = rows[:, : self.real], rows[:, self.real :]
+        inputs = (*_columns(real, self.sizes[0]), *_columns(categories, self.sizes[1]))
+        shares = _columns(weights.flatten(0, -2), self._all_sizes())
+        parts = [
+            run_segment(self.name, function, values, share)
+            for function, values, share in zip(self._chunks(), inputs, shares, strict=True)
+        ]
+        return sum_in_order(parts).unflatten(0, x.shape[:-1]), weights
+
+    def _weigh(self, x: Tensor, context: Tensor | None) -> Tensor:
+        real, codes = x[..., : self.real], x[..., self.real :].long()
+        embedded = self.category_embedding(codes) if self.category_embedding is not None else None
+        weights: Tensor = self.weighing(real, embedded, context)
+        return weights
+
+    def _all_sizes(self) -> list[int]:
+        return [*self.sizes[0], *self.sizes[1]]
+
+    def _chunks(self) -> list[Callable[[Tensor, Tensor], Tensor]]:
+        """Return one function per chunk: values [N, C] and shares [N, C] to the chunk's part of the sum [N, H]."""
+        sizes = self._all_sizes()
+        seconds: list[Chunk] | list[None] = [None] * len(sizes) if self.second is None else self.second.chunks(sizes)
+        gates, scales = self.gate.chunks(sizes), self.norm.chunks(sizes)
+        tails = [
+            partial(_gated_sum, second, self.dropout, gate, scale)
+            for second, gate, scale in zip(seconds, gates, scales, strict=True)
+        ]
+        return [
+            partial(function, tail)
+            for function, tail in zip((*self._real_chunks(), *self._category_chunks()), tails, strict=True)
+        ]
+
+    def _real_chunks(self) -> list[Callable[..., Tensor]]:
+        if self.real_first is None or self.real_embedding is None:
+            return []
+        firsts, embeddings = self.real_first.chunks(self.sizes[0]), self.real_embedding.chunks(self.sizes[0])
+        return [partial(_real_chunk, first, embed) for first, embed in zip(firsts, embeddings, strict=True)]
+
+    def _category_chunks(self) -> list[Callable[..., Tensor]]:
+        if self.category_first is None or self.category_embedding is None:
+            return []
+        firsts, embeddings = (
+            self.category_first.chunks(self.sizes[1]),
+            self.category_embedding.chunks(self.sizes[1]),
+        )
+        return [partial(_category_chunk, first, embed) for first, embed in zip(firsts, embeddings, strict=True)]
+
+
+class SelectionWeights(nn.Module):
+    """The GRN that weighs the variables: its first map and its skip act on folded embeddings (equation 6)."""
+
+    def __init__(
+        self,
+        embedding: AffineVariables | None,
+        size: GroupSize,
+        hidden: int,
+        *,
+        context: bool,
+        dropout: float,
+    ) -> None:
+        super().__init__()
+        self.hidden = hidden
+        outputs = hidden + size.total  # the first map's H, then the skip's V
+        width = size.total * hidden  # what the paper's flattened embedding would have
+        self.real = _folded_side_by_side(embedding, width, outputs) if embedding is not None else None
+        categories = len(size.cardinalities)
+        self.category = nn.Linear(categories * hidden, outputs, bias=self.real is None) if categories else None
+        self.context = nn.Linear(hidden, hidden, bias=False) if context else None
+        self.second: nn.Module | None = nn.Linear(hidden, hidden)
+        self.dropout = nn.Dropout(dropout)
+        self.gate: nn.Module = nn.Linear(hidden, 2 * size.total)
+        self.norm = nn.LayerNorm(size.total)
+
+    def forward(self, real: Tensor, embedded: Tensor | None, context: Tensor | None) -> Tensor:
+        """Return weights [B, T, V] that add up to one, of real [B, T, R] and embedded categories [B, T, K, H]."""
+        maps = [self.real(real)] if self.real is not None else []
+        if self.category is not None and embedded is not None:
+            maps.append(self.category(embedded.flatten(-2)))
+        first, skip = sum_in_order(maps).tensor_split([self.hidden], dim=-1)
+        hidden = F.elu(add_context(first, self.context, context))
+        gated = F.glu(self.gate(between(hidden, self.second, self.dropout)), dim=-1)
+        return F.softmax(self.norm(skip + gated), dim=-1)
+
+
+class InputLinear(nn.Linear):
+    """A linear map of the scaled raw columns. It stays in floating point when its neighbours are quantized."""
+
+
+class CategoryEmbedding(nn.Module):
+    """Embeddings of all categorical variables in one table [sum of cardinalities, H], without a loop."""
+
+    offsets: Tensor
+
+    def __init__(self, cardinalities: tuple[int, ...], hidden: int) -> None:
+        super().__init__()
+        self.table = nn.Embedding(sum(cardinalities), hidden)
+        starts = torch.tensor([0, *cardinalities[:-1]]).cumsum(0)
+        self.register_buffer("offsets", starts, persistent=False)
+
+    def forward(self, codes: Tensor) -> Tensor:
+        """Return [..., K, H] for int64 codes [..., K]."""
+        return _embed(self.table, self.offsets, codes)
+
+    def chunks(self, sizes: list[int]) -> list[Chunk]:
+        """Return the embedding cut into runs of variables: each takes codes [N, C] to [N, C, H]."""
+        return [partial(_embed, self.table, offsets) for offsets in self.offsets.split(sizes)]
+
+
+class VariableScale(nn.Module):
+    """The per-variable affine part of LayerNorm, followed by the weighted sum over the variables."""
+
+    def __init__(self, variables: int, hidden: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(variables, hidden))
+        self.bias = nn.Parameter(torch.zeros(variables, hidden))
+
+    def chunks(self, sizes: list[int]) -> list[Callable[[Tensor, Tensor], Tensor]]:
+        """Return one function per chunk: normalized [C, N, H] and shares [N, C] to their sum [N, H]."""
+        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
+        return [partial(_weighted_sum, weight, bias) for weight, bias in pieces]
+
+
+def sum_in_order(parts: list[Tensor]) -> Tensor:
+    """Return the sum of at least one tensor, added from the first to the last."""
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+def _real_chunk(first: Chunk, embed: Chunk, tail: Callable[..., Tensor], x: Tensor, shares: Tensor) -> Tensor:
+    scalars = x.t().unsqueeze(-1)  # [C, N, 1]
+    return tail(F.elu(first(scalars)), embed(scalars), shares)
+
+
+def _category_chunk(first: Chunk, embed: Chunk, tail: Callable[..., Tensor], codes: Tensor, shares: Tensor) -> Tensor:
+    embedded = embed(codes.long()).transpose(0, 1)  # [C, N, H]
+    return tail(F.elu(first(embedded)), embedded, shares)
+
+
+def _gated_sum(
+    second: Chunk | None,
+    dropout: nn.Dropout,
+    gate: Chunk,
+    scale: Callable[[Tensor, Tensor], Tensor],
+    hidden: Tensor,
+    skip: Tensor,
+    shares: Tensor,
+) -> Tensor:
+    gated = F.glu(gate(between(hidden, second, dropout)), dim=-1)  # [C, N, H]
+    return scale(F.layer_norm(skip + gated, skip.shape[-1:]), shares)  # [N, H]
+
+
+def _weighted_sum(weight: Tensor, bias: Tensor, normalized: Tensor, shares: Tensor) -> Tensor:
+    scaled = normalized * weight.unsqueeze(1) * shares.t().unsqueeze(-1)  # [C, N, H]
+    return scaled.sum(0) + shares @ bias
+
+
+def _embed(table: nn.Embedding, offsets: Tensor, codes: Tensor) -> Tensor:
+    embedded: Tensor = table(codes + offsets)
+    return embedded
+
+
+def _columns(x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+    return x.split(sizes, dim=1) if sizes else ()
+
+
+def _chunk_sizes(variables: int, chunk: int) -> list[int]:
+    full, rest = divmod(variables, chunk)
+    return [chunk] * full + ([rest] if rest else [])
+
+
+@torch.no_grad()
+def _folded_first(embedding: AffineVariables) -> AffineVariables:
+    """Draw the first map W [V, H, H], b [V, H] of each variable's GRN and fold the embedding into it."""
+    variables, hidden = embedding.weight.shape
+    weight, bias = uniform(hidden, variables, hidden, hidden), uniform(hidden, variables, hidden)
+    return AffineVariables(
+        torch.einsum("voh,vh->vo", weight, embedding.weight),
+        torch.einsum("voh,vh->vo", weight, embedding.bias) + bias,
+    )
+
+
+@torch.no_grad()
+def _folded_side_by_side(embedding: AffineVariables, width: int, outputs: int) -> InputLinear:
+    """Draw one map W [outputs, V*H], b of the flattened embeddings and fold the embeddings into it."""
+    variables, hidden = embedding.weight.shape
+    folded = InputLinear(variables, outputs)
+    weight = uniform(width, outputs, variables, hidden)
+    folded.weight.copy_(torch.einsum("ovh,vh->ov", weight, embedding.weight))
+    folded.bias.copy_(torch.einsum("ovh,vh->o", weight, embedding.bias) + uniform(width, outputs))
+    return folded

@@ -1,0 +1,202 @@
+"""The Temporal Fusion Transformer, run segment by segment.
+
+Legend: B batch, T history, F horizon, S = T + F, H hidden, Q quantiles; Vs, Vh, Vf columns of the static,
+historical and future group. Source: Lim et al. (2021), section 4.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.checkpointing.segments import Mode, SegmentRunner, run_directly
+from qat_tft.model.attention import InterpretableAttention
+from qat_tft.model.layers import GatedResidualNetwork, GatedSkip, GRNStack
+from qat_tft.model.recurrence import Recurrence
+from qat_tft.model.selection import VariableSelection
+from qat_tft.schema import GroupSize
+
+DEFAULT_SELECTION_CHUNK = 16
+"""Variables computed together in a selection network."""
+
+
+class Forecast(NamedTuple):
+    """What the model returns: quantiles, and the weights that explain them."""
+
+    quantiles: Tensor  # [B, F, Q]
+    attention: Tensor  # [B, F, S]: weight of each position for each forecast step
+    static_weights: Tensor  # [B, Vs]
+    historical_weights: Tensor  # [B, T, Vh]
+    future_weights: Tensor  # [B, F, Vf]
+
+
+class TemporalFusionTransformer(nn.Module):
+    """The TFT of Lim et al. (2021) for scaled inputs and a scaled target.
+
+    Args:
+        static, historical, future: the widths of the three input groups. Static and future may be empty.
+        history, horizon: T and F, in steps.
+        hidden: H, the size of every vector in the model.
+        heads: attention heads; must divide `hidden`.
+        dropout: probability of every dropout layer.
+        quantiles: the levels to forecast, ascending.
+        encoder_layers: GRNs stacked after each selection network; 0 is exactly the paper.
+        selection_chunk: variables that a selection network computes together.
+
+    Raises:
+        ValueError: a size is not positive, `heads` does not divide `hidden`, or there is no historical column.
+    """
+
+    def __init__(
+        self,
+        static: GroupSize,
+        historical: GroupSize,
+        future: GroupSize,
+        *,
+        history: int,
+        horizon: int,
+        hidden: int = 64,
+        heads: int = 4,
+        dropout: float = 0.1,
+        quantiles: tuple[float, ...] = (0.1, 0.5, 0.9),
+        encoder_layers: int = 0,
+        selection_chunk: int = DEFAULT_SELECTION_CHUNK,
+    ) -> None:
+        super().__init__()
+        _require_sizes(historical, history, horizon, hidden, heads, selection_chunk)
+        self.history, self.horizon, self.hidden, self.quantiles = history, horizon, hidden, quantiles
+        self.groups = {"static": static, "historical": historical, "future": future}
+
+        def selection(name: str, size: GroupSize, context: bool) -> VariableSelection | None:
+            if not size.total:
+                return None
+            return VariableSelection(
+                f"{name}_selection", size, hidden, context=context, dropout=dropout, chunk=selection_chunk
+            )
+
+        def encoder() -> GRNStack:
+            return GRNStack(encoder_layers, hidden, dropout)
+
+        has_static = static.total > 0
+        self.static_selection = selection("static", static, context=False)
+        self.historical_selection = selection("historical", historical, context=has_static)
+        self.future_selection = selection("future", future, context=has_static)
+        self.static_encoder = StaticEncoder(encoder(), hidden, dropout) if has_static else None
+        self.historical_encoder = encoder()
+        self.future_encoder = encoder()
+        self.lstm_encoder = Recurrence(hidden)
+        self.lstm_decoder = Recurrence(hidden)
+        self.temporal_attention = TemporalAttention(hidden, heads, horizon, context=has_static, dropout=dropout)
+        self.head = nn.Linear(hidden, len(quantiles))
+
+    def forward(
+        self, static: Tensor, historical: Tensor, future: Tensor, run_segment: SegmentRunner = run_directly
+    ) -> Forecast:
+        """Return the forecast for static [B, Vs], historical [B, T, Vh] and future [B, F, Vf].
+
+        In each tensor the real columns come first, scaled, then the categories' codes as floating-point numbers.
+        `run_segment` decides which parts are recomputed in the backward pass; results do not depend on it.
+        """
+        contexts, static_weights = self._static(static, run_segment)
+        past, historical_weights = self._sequence("historical", historical, contexts.selection, run_segment)
+        coming, future_weights = self._sequence("future", future, contexts.selection, run_segment)
+        encoded, hidden, cell = run_segment(
+            "lstm_encoder", self.lstm_encoder, past, contexts.hidden_state, contexts.cell_state
+        )
+        decoded, _, _ = run_segment("lstm_decoder", self.lstm_decoder, coming, hidden, cell)
+        outputs, attention = run_segment(
+            "temporal_attention",
+            self.temporal_attention,
+            torch.cat([encoded, decoded], 1),
+            torch.cat([past, coming], 1),
+            contexts.enrichment,
+        )
+        return Forecast(self.head(outputs), attention, static_weights, historical_weights, future_weights)
+
+    def forward_with_checkpointing(
+        self, static: Tensor, historical: Tensor, future: Tensor, use_checkpointing: bool
+    ) -> Forecast:
+        """Return what `forward` returns, with every segment recomputed in the backward pass if asked for."""
+        runner = runner_for(Mode.FULL if use_checkpointing else Mode.OFF)
+        forecast: Forecast = self(static, historical, future, runner)
+        return forecast
+
+    def _static(self, static: Tensor, run_segment: SegmentRunner) -> tuple[StaticContexts, Tensor]:
+        if self.static_selection is None or self.static_encoder is None:
+            zeros = static.new_zeros(static.shape[0], self.hidden)
+            return StaticContexts(None, zeros, zeros, None), static
+        selected, weights = self.static_selection(static, None, run_segment)
+        return StaticContexts(*run_segment("static_encoder", self.static_encoder, selected)), weights
+
+    def _sequence(
+        self, name: str, x: Tensor, context: Tensor | None, run_segment: SegmentRunner
+    ) -> tuple[Tensor, Tensor]:
+        selection: VariableSelection | None = getattr(self, f"{name}_selection")
+        if selection is None:  # nothing is known of the future: the decoder runs on its states alone
+            return x.new_zeros(*x.shape[:-1], self.hidden), x
+        selected, weights = selection(x, context, run_segment)
+        encoder: GRNStack = getattr(self, f"{name}_encoder")
+        return run_segment(f"{name}_encoder", encoder, selected), weights
+
+
+class StaticContexts(NamedTuple):
+    """The four context vectors of the static columns, each [B, H] (section 4.3)."""
+
+    selection: Tensor | None
+    hidden_state: Tensor
+    cell_state: Tensor
+    enrichment: Tensor | None
+
+
+class StaticEncoder(nn.Module):
+    """A stack of GRNs over the selected static vector, then one GRN per context vector."""
+
+    def __init__(self, grns: GRNStack, hidden: int, dropout: float) -> None:
+        super().__init__()
+        self.grns = grns
+        self.contexts = nn.ModuleList(
+            GatedResidualNetwork(hidden, context=False, dropout=dropout) for _ in StaticContexts._fields
+        )
+
+    def forward(self, selected: Tensor) -> tuple[Tensor, ...]:
+        """Return the vectors of `StaticContexts` in order, each [B, H], for the selected [B, H]."""
+        encoded = self.grns(selected)
+        return tuple(grn(encoded) for grn in self.contexts)
+
+
+class TemporalAttention(nn.Module):
+    """Gated skip past the LSTM, static enrichment, attention and position-wise GRN (sections 4.5.1 to 4.5.4)."""
+
+    def __init__(self, hidden: int, heads: int, horizon: int, *, context: bool, dropout: float) -> None:
+        super().__init__()
+        self.horizon = horizon
+        self.lstm_skip = GatedSkip(hidden, dropout)
+        self.enrichment = GatedResidualNetwork(hidden, context=context, dropout=dropout)
+        self.attention = InterpretableAttention(hidden, heads, dropout)
+        self.attention_skip = GatedSkip(hidden, dropout)
+        self.position_wise = GatedResidualNetwork(hidden, context=False, dropout=dropout)
+        self.output_skip = GatedSkip(hidden, dropout)
+
+    def forward(self, recurrent: Tensor, selected: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return [B, F, H] and attention weights [B, F, S] of the LSTM's outputs and inputs, both [B, S, H]."""
+        temporal = self.lstm_skip(recurrent, selected)
+        enriched = self.enrichment(temporal, context)
+        attended, weights = self.attention(enriched, self.horizon)
+        attended = self.attention_skip(attended, enriched[:, -self.horizon :])
+        return self.output_skip(self.position_wise(attended), temporal[:, -self.horizon :]), weights
+
+
+def _require_sizes(
+    historical: GroupSize, history: int, horizon: int, hidden: int, heads: int, selection_chunk: int
+) -> None:
+    sizes = {"history": history, "horizon": horizon, "hidden": hidden, "heads": heads}
+    for name, value in {**sizes, "selection_chunk": selection_chunk}.items():
+        if value < 1:
+            raise ValueError(f"{name} is {value}: it must be at least 1")
+    if hidden % heads:
+        raise ValueError(f"hidden is {hidden}: it must be a multiple of heads, which is {heads}")
+    if not historical.total:
+        raise ValueError("there is no historical column: the target's history at least is one")
