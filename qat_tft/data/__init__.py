@@ -1,0 +1,1 @@
+"""From Parquet files to batches: reading, vocabularies, scaling, windows."""

@@ -1,0 +1,127 @@
+"""Batches in an order that seed and epoch alone decide, so that training can stop and go on anywhere."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from qat_tft.data.windows import Batch, Windows
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The batches of one epoch for one process; iterating again gives the same ones.
+
+    See ``batches`` for the attributes.
+    """
+
+    windows: Windows
+    batch_size: int
+    shuffle: bool = False
+    seed: int = 0
+    epoch: int = 0
+    skip: int = 0
+    rank: int = 0
+    world: int = 1
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.world < 1 or self.workers < 0 or self.skip < 0:
+            raise ValueError("batch_size and world are at least 1, workers and skip at least 0")
+        if not 0 <= self.rank < self.world:
+            raise ValueError(f"rank {self.rank} is not one of {self.world} processes")
+
+    def __len__(self) -> int:
+        """Number of batches that iterating gives."""
+        return max(0, -(-self._share() // self.batch_size) - self.skip)
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Gather one batch after the other, in ``workers`` processes where there are any."""
+        keys = self.keys()
+        if not self.workers:
+            for indices, mask_seed in keys:
+                yield self.windows.gather(indices, mask_seed)
+            return
+        # Workers inherit or map the panel's buffer; only batches travel.
+        yield from DataLoader(
+            _Gathering(self.windows),
+            batch_size=None,
+            sampler=keys,
+            num_workers=self.workers,
+            collate_fn=_as_it_is,
+        )
+
+    def keys(self) -> list[tuple[torch.Tensor, int]]:
+        """Window indices and mask seed of each batch, without gathering any."""
+        order = self._order()[self.rank :: self.world]
+        chunks = [order[at : at + self.batch_size] for at in range(0, len(order), self.batch_size)]
+        keys = [(chunk, self._mask_seed(number)) for number, chunk in enumerate(chunks)]
+        return keys[self.skip :]
+
+    def _order(self) -> torch.Tensor:
+        count = len(self.windows)
+        if not self.shuffle:
+            return torch.arange(count)
+        generator = torch.Generator().manual_seed(_mixed(self.seed, self.epoch))
+        order = torch.randperm(count, generator=generator)
+        # Processes that train together must take equally many steps: the first windows fill the last round.
+        missing = -count % self.world
+        return torch.cat([order, order.repeat(-(-missing // count))[:missing]])
+
+    def _share(self) -> int:
+        count = len(self.windows)
+        return -(-count // self.world) if self.shuffle else len(range(self.rank, count, self.world))
+
+    def _mask_seed(self, number: int) -> int:
+        return _mixed(self.seed, self.epoch, number, self.rank)
+
+
+def batches(
+    windows: Windows,
+    batch_size: int,
+    *,
+    shuffle: bool = False,
+    seed: int = 0,
+    epoch: int = 0,
+    skip: int = 0,
+    rank: int = 0,
+    world: int = 1,
+    workers: int = 0,
+) -> Batches:
+    """The batches of one epoch.
+
+    Args:
+        windows: what to draw from.
+        batch_size: windows per batch and process; the last batch may be smaller.
+        shuffle: a new order per epoch; every window once, and with several processes a few twice so that all
+            have equally many. Without it the windows come in order and each once.
+        seed: with ``epoch`` it decides the order and what ``unknown_rate`` replaces.
+        epoch: number of the pass over the data.
+        skip: batches to leave out at the start, to go on where an epoch was interrupted.
+        rank: number of this process.
+        world: number of processes.
+        workers: processes that gather; the batches are the same for any number.
+    """
+    return Batches(windows, batch_size, shuffle, seed, epoch, skip, rank, world, workers)
+
+
+class _Gathering(Dataset[Batch]):
+    """Lets a DataLoader ask for whole batches by key."""
+
+    def __init__(self, windows: Windows) -> None:
+        self.windows = windows
+
+    def __getitem__(self, key: tuple[torch.Tensor, int]) -> Batch:
+        return self.windows.gather(*key)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _mixed(*numbers: int) -> int:
+    """One well mixed seed below 2**63 from several numbers."""
+    return int(np.random.SeedSequence([number % 2**64 for number in numbers]).generate_state(1, np.uint64)[0] >> 1)

@@ -1,0 +1,119 @@
+"""A data set in memory: every series one after the other in one float32 buffer."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from enum import StrEnum
+
+import numpy as np
+import torch
+
+from qat_tft.schema import Schema
+
+
+class TimeKind(StrEnum):
+    """What the numbers in ``Panel.time`` count."""
+
+    TIMESTAMP = "timestamp"  # nanoseconds since 1970, in UTC where the file has a time zone
+    DATE = "date"  # nanoseconds since 1970 at midnight
+    STEP = "step"  # whole numbers of the file's own
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One or many series, sorted by series and then by time. S series, R rows.
+
+    Attributes:
+        schema: the roles of the columns.
+        values: float32 [R, Vh], raw; the columns are those of ``schema.group("historical")``, so the target is
+            column 0. Category columns hold indices into ``dictionaries`` before ``Preprocessing.encode`` and
+            vocabulary codes after it.
+        static: float32 [S, Vs]; the columns are those of ``schema.group("static")``.
+        time: int64 [R]; see TimeKind.
+        series_start: int64 [S + 1]; series s has the rows from series_start[s] up to series_start[s + 1].
+        series_ids: the values of the id columns of each series, as text; () where there is no id column.
+        series_code: int64 [S], index of each series among those seen in training, 0 = unseen; 0 before encoding.
+        time_kind: what ``time`` counts.
+        time_zone: zone named by the file, if any; times are in UTC nevertheless.
+        dictionaries: distinct values of each category column; empty once encoded.
+        encoded: whether categories are vocabulary codes.
+        source: the file or files, for messages.
+        notes: what a user should know about the data although it is no error; one sentence each.
+    """
+
+    schema: Schema
+    values: torch.Tensor
+    static: torch.Tensor
+    time: torch.Tensor
+    series_start: torch.Tensor
+    series_ids: list[tuple[str, ...]]
+    series_code: torch.Tensor
+    time_kind: TimeKind = TimeKind.TIMESTAMP
+    time_zone: str | None = None
+    dictionaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    encoded: bool = False
+    source: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.values.shape[0]
+
+    @property
+    def target(self) -> torch.Tensor:
+        """The target, raw, float32 [R]; a view."""
+        return self.values[:, 0]
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Rows of each series, int64 [S]."""
+        return self.series_start.diff()
+
+    @property
+    def series_of_row(self) -> torch.Tensor:
+        """Series of each row, int64 [R]."""
+        return torch.repeat_interleave(torch.arange(len(self.series_ids)), self.lengths)
+
+    def series_name(self, series: int) -> str:
+        """A series for messages: ``city=Seattle``."""
+        return name_series(self.schema.id, self.series_ids[series])
+
+    def time_text(self, instant: int) -> str:
+        """A time as people write it: ISO 8601, or the step."""
+        return time_text(instant, self.time_kind)
+
+    def parse_time(self, text: str | int | date) -> int:
+        """The inverse of ``time_text``; text without a time zone is UTC. ValueError if it is no such time."""
+        return parse_time(text, self.time_kind)
+
+
+def name_series(id_columns: tuple[str, ...], values: tuple[str, ...]) -> str:
+    """A series for messages: ``city=Seattle``, or ``the only series`` without id columns."""
+    pairs = (f"{column}={value}" for column, value in zip(id_columns, values, strict=True))
+    return " ".join(pairs) or "the only series"
+
+
+def time_text(instant: int, kind: TimeKind) -> str:
+    """A time as people write it: ISO 8601 without trailing zeros, or the step."""
+    if kind is TimeKind.STEP:
+        return str(instant)
+    text = str(np.datetime64(instant, "ns"))
+    if kind is TimeKind.DATE:
+        return text[:10]
+    whole, _, fraction = text.partition(".")
+    fraction = fraction.rstrip("0")
+    return f"{whole}.{fraction}" if fraction else whole
+
+
+def parse_time(text: str | int | date, kind: TimeKind) -> int:
+    """Time of a text, date or step in the units of ``Panel.time``.
+
+    Raises:
+        ValueError: it is not ISO 8601, or not a whole number where the panel counts steps.
+    """
+    if kind is TimeKind.STEP:
+        return int(str(text))
+    moment = datetime.fromisoformat(str(text))
+    if moment.tzinfo is not None:
+        moment = moment.astimezone(UTC).replace(tzinfo=None)
+    return int(np.datetime64(moment, "ns").astype(np.int64))

@@ -1,0 +1,206 @@
+"""Read Parquet files into a Panel: checked, sorted, one shared float32 buffer, one column in memory at a time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from qat_tft.data.columns import Categories, Times, category_values, real_values, time_values, to_float32
+from qat_tft.data.panel import Panel, name_series, time_text
+from qat_tft.data.source import Source, open_source
+from qat_tft.errors import DataError
+from qat_tft.schema import Schema
+
+_NAMED_DUPLICATES = 3
+
+
+def read_panel(path: str | Path | Sequence[str | Path], schema: Schema, *, future_rows: bool = False) -> Panel:
+    """Read the columns that a schema names, sorted by series and time.
+
+    Args:
+        path: a Parquet file, a folder of such files or a list of them. Rows may stand in any order.
+        schema: the roles of the columns; other columns are not read.
+        future_rows: allow each series to end in rows without a target, whose observed columns may be missing as
+            well; these values are NaN in the panel. For forecasting; in training every value must be there.
+
+    Returns:
+        The panel, raw. A null in a category column is the category ``<null>``; nothing else is filled in.
+
+    Raises:
+        DataError: a file that cannot be read, no rows, a value of a type that its role does not take, a null, NaN
+            or infinity in a real column, a (series, time) that occurs twice, a static column that changes within
+            a series. The message names the file, the column and the first rows.
+        SchemaError: a column that the file does not have, with close matches.
+    """
+    source = open_source(path)
+    for column in schema.used_columns:
+        source.types(column)  # every missing column is found before anything large is read
+    if source.rows == 0:
+        raise DataError("there are no rows", where=source.label)
+    times = time_values(source, schema.time)
+    ids = [category_values(source, column, null=None) for column in schema.id]
+    layout = _Layout.of(source, schema, times, ids)
+    return _fill(source, schema, times, layout, future_rows)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """How the rows of the file become series: ``order`` sorts them, ``starts`` are the first rows of the series."""
+
+    order: npt.NDArray[np.int64]
+    starts: npt.NDArray[np.int64]
+    series_ids: list[tuple[str, ...]]
+
+    @classmethod
+    def of(cls, source: Source, schema: Schema, times: Times, ids: list[Categories]) -> "_Layout":
+        keys = [column.codes for column in ids]
+        order = np.lexsort(np.stack([times.instants, *reversed(keys)]))
+        new_series = np.zeros(source.rows, dtype=bool)
+        new_series[0] = True
+        for key in keys:
+            ordered = key[order]
+            new_series[1:] |= ordered[1:] != ordered[:-1]
+        starts = np.append(np.flatnonzero(new_series), source.rows)
+        first = order[starts[:-1]]
+        named = [np.array(column.values, dtype=object)[column.codes[first]].tolist() for column in ids]
+        series_ids: list[tuple[str, ...]] = list(zip(*named, strict=True)) if ids else [()]
+        layout = cls(order, starts, series_ids)
+        layout._refuse_duplicates(source, schema, times, new_series)
+        return layout
+
+    def _refuse_duplicates(
+        self, source: Source, schema: Schema, times: Times, new_series: npt.NDArray[np.bool_]
+    ) -> None:
+        ordered = times.instants[self.order]
+        twice = np.flatnonzero((ordered[1:] == ordered[:-1]) & ~new_series[1:]) + 1
+        if not len(twice):
+            return
+        named = []
+        for row in twice[:_NAMED_DUPLICATES]:
+            when = time_text(int(ordered[row]), times.kind)
+            places = source.locate(self.order[row - 1 : row + 1]).removesuffix(" (counted from 0)")
+            named.append(f"{self.name(schema, int(row))} at {when} in {places}")
+        hint = "Drop or combine these rows" + (
+            "." if schema.id else "; if the file holds several series, name their column as id."
+        )
+        raise DataError(
+            f"{len(twice):,} rows repeat the series and time of another: {'; '.join(named)} (counted from 0)",
+            where=source.label,
+            allowed="one row for each series and time",
+            next_step=hint,
+        )
+
+    def name(self, schema: Schema, row: int) -> str:
+        """The series of a row in sorted order, for messages."""
+        series = int(np.searchsorted(self.starts, row, side="right")) - 1
+        return name_series(schema.id, self.series_ids[series])
+
+
+def _fill(source: Source, schema: Schema, times: Times, layout: _Layout, future_rows: bool) -> Panel:
+    history, static = schema.group("historical"), schema.group("static")
+    values = torch.empty(source.rows, history.size)
+    static_values = torch.empty(len(layout.series_ids), static.size)
+    notes: list[str] = []
+    dictionaries: dict[str, tuple[str, ...]] = {}
+    future = np.zeros(source.rows, dtype=bool)
+
+    for place, column in enumerate(history.real):
+        wide = real_values(source, column)[layout.order]
+        if future_rows and column == schema.target:
+            future = _trailing(np.isnan(wide), layout.starts)
+        may_miss = future if column == schema.target or column in schema.observed.real else None
+        _refuse_missing(source, schema, layout, column, np.isnan(wide), may_miss, future_rows)
+        narrow, note = to_float32(source, column, wide)
+        values.numpy()[:, place] = narrow
+        notes.append(note)
+    for place, column in enumerate(history.category, start=len(history.real)):
+        categories = category_values(source, column)
+        values.numpy()[:, place] = categories.codes[layout.order]
+        dictionaries[column] = categories.values
+
+    for place, column in enumerate(static.real):
+        wide = real_values(source, column)[layout.order]
+        _refuse_missing(source, schema, layout, column, np.isnan(wide), None, future_rows)
+        narrow, note = to_float32(source, column, wide)
+        static_values.numpy()[:, place] = _one_per_series(source, schema, layout, column, narrow)
+        notes.append(note)
+    for place, column in enumerate(static.category, start=len(static.real)):
+        categories = category_values(source, column)
+        codes = categories.codes[layout.order]
+        static_values.numpy()[:, place] = _one_per_series(source, schema, layout, column, codes)
+        dictionaries[column] = categories.values
+
+    return Panel(
+        schema=schema,
+        values=values,
+        static=static_values,
+        time=torch.from_numpy(times.instants[layout.order]),
+        series_start=torch.from_numpy(layout.starts.astype(np.int64)),
+        series_ids=layout.series_ids,
+        series_code=torch.zeros(len(layout.series_ids), dtype=torch.int64),
+        time_kind=times.kind,
+        time_zone=times.zone,
+        dictionaries=dictionaries,
+        source=source.label,
+        notes=tuple(note for note in notes if note),
+    )
+
+
+def _trailing(missing: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """The rows after the last present value of each series."""
+    rows = np.arange(len(missing))
+    last_present = np.maximum.reduceat(np.where(missing, -1, rows), starts[:-1])
+    return rows > np.repeat(last_present, np.diff(starts))
+
+
+def _refuse_missing(
+    source: Source,
+    schema: Schema,
+    layout: _Layout,
+    column: str,
+    missing: npt.NDArray[np.bool_],
+    may_miss: npt.NDArray[np.bool_] | None,
+    future_rows: bool,
+) -> None:
+    refused = missing if may_miss is None else missing & ~may_miss
+    if not refused.any():
+        return
+    rows = np.flatnonzero(refused)
+    if len(rows) == source.rows:
+        text = f"column '{column}' is null in every row"
+    else:
+        first = layout.name(schema, int(rows[0]))
+        text = f"column '{column}' is null or NaN in {source.locate(layout.order[rows])}, first in {first}"
+    allowed = "a finite number in every row"
+    if future_rows and may_miss is not None:
+        allowed += "; only the last rows of a series, those to forecast, may lack the target and observed columns"
+    raise DataError(
+        text,
+        where=source.label,
+        allowed=allowed,
+        next_step="Fill the gaps (for example forward from the last value), drop these rows, "
+        "or leave the column out of the schema.",
+    )
+
+
+def _one_per_series(
+    source: Source,
+    schema: Schema,
+    layout: _Layout,
+    column: str,
+    values: npt.NDArray[np.float32] | npt.NDArray[np.int32],
+) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:
+    first = values[layout.starts[:-1]]
+    changed = np.flatnonzero(values != np.repeat(first, np.diff(layout.starts)))
+    if len(changed):
+        raise DataError(
+            f"static column '{column}' changes within {layout.name(schema, int(changed[0]))}, "
+            f"in {source.locate(layout.order[changed])}",
+            where=source.label,
+            allowed="one value per series",
+            next_step="List the column under observed or known, or add the column that tells the series apart to id.",
+        )
+    return first

@@ -1,0 +1,222 @@
+"""Windows over a panel, gathered when asked for, a whole batch at a time and without a copy of the panel.
+
+B windows of a batch, V columns of a group.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from qat_tft.data.panel import Panel
+from qat_tft.data.split import Part, Split
+from qat_tft.data.vocabulary import UNKNOWN
+from qat_tft.errors import DataError
+
+_NAMED_SERIES = 5
+DEFAULT_UNKNOWN_RATE = 0.01
+
+
+class Batch(NamedTuple):
+    """Raw values of some windows; real columns first, then category codes, all float32 but ``series``."""
+
+    static: torch.Tensor  # [B, Vs]
+    historical: torch.Tensor  # [B, history, Vh]
+    future: torch.Tensor  # [B, horizon, Vf]
+    target: torch.Tensor  # [B, horizon]
+    series: torch.Tensor  # int64 [B], 0 = not seen in training
+
+
+class Windows(Dataset[Batch]):
+    """Every window of one part of a panel: ``history`` rows to look at and the next ``horizon`` to forecast.
+
+    Steps are rows: a gap in time does not break a window. Windows stand in the order of series, then of time.
+
+    Args:
+        panel: encoded by ``Preprocessing.encode``, unless it has no category column.
+        history: rows before the forecast, at least 1.
+        horizon: rows to forecast, at least 1.
+        split: where the parts lie; None takes the whole panel as one part.
+        part: which part must hold all target rows; only with ``split``.
+        stride: rows from one window of a series to the next.
+        unknown_rate: share of training windows in which a category column, or the series, is replaced by the
+            unknown code, each drawn on its own, so that code 0 is trained. Acts in the training part only.
+
+    Attributes:
+        skipped: names of the series with fewer than history + horizon rows.
+        notes: what a user should know, one sentence each.
+
+    Raises:
+        DataError: no window is left; the message says how many rows are needed and there.
+        ValueError: sizes or rates out of range, or a panel that is not encoded.
+    """
+
+    def __init__(
+        self,
+        panel: Panel,
+        *,
+        history: int,
+        horizon: int,
+        split: Split | None = None,
+        part: Part | str | None = None,
+        stride: int = 1,
+        unknown_rate: float = DEFAULT_UNKNOWN_RATE,
+    ) -> None:
+        _check_arguments(panel, history, horizon, stride, unknown_rate, (split, part))
+        self.panel = panel
+        self.history = history
+        self.horizon = horizon
+        self.part = None if part is None else Part(part)
+        self.unknown_rate = unknown_rate if self.part is Part.TRAIN else 0.0
+        self.skipped = tuple(panel.series_name(series) for series in self._too_short())
+        self._first, self._series = self._find(split, stride)
+        self._known = _known_places(panel)
+        if not len(self):
+            raise self._no_windows(split)
+
+    @classmethod
+    def for_forecast(cls, panel: Panel, *, history: int, horizon: int) -> "Windows":
+        """One window per series: the one whose first target row is the first without a target.
+
+        A series that has a target in every row gives its last window. Raises as the class does.
+        """
+        windows = cls(panel, history=history, horizon=horizon)
+        ends = panel.series_start[1:]
+        missing = torch.isnan(panel.target)
+        origin = torch.where(missing, torch.arange(panel.rows), panel.rows)
+        first_missing = torch.full((len(panel.series_ids),), panel.rows)
+        first_missing = first_missing.scatter_reduce(0, panel.series_of_row, origin, "amin")
+        start = torch.minimum(first_missing, ends - horizon) - history
+        fits = start >= panel.series_start[:-1]
+        windows._first, windows._series = start[fits], torch.arange(len(ends))[fits]
+        if not len(windows):
+            raise windows._no_windows(None)
+        return windows
+
+    def __len__(self) -> int:
+        """Number of windows."""
+        return len(self._first)
+
+    def __getitem__(self, indices: int | Sequence[int] | torch.Tensor) -> Batch:
+        """The windows of these indices as one batch; a single index gives a batch of one."""
+        return self.gather(torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64)))
+
+    def gather(self, indices: torch.Tensor, mask_seed: int | None = None) -> Batch:
+        """The windows of int64 ``indices`` [B]; ``mask_seed`` draws what ``unknown_rate`` replaces.
+
+        Without ``mask_seed`` nothing is replaced. The same arguments give the same batch.
+        """
+        count = len(indices)
+        series = self._series[indices]
+        first = self._first[indices].unsqueeze(1)
+        past = (first + torch.arange(self.history)).flatten()
+        ahead = (first + torch.arange(self.history, self.history + self.horizon)).flatten()
+        rows = self.panel.values.index_select(0, ahead)
+        batch = Batch(
+            static=self.panel.static[series],
+            historical=self.panel.values.index_select(0, past).view(count, self.history, -1),
+            future=rows.index_select(1, self._known).view(count, self.horizon, -1),
+            target=rows[:, 0].reshape(count, self.horizon),
+            series=self.panel.series_code[series],
+        )
+        return batch if mask_seed is None or not self.unknown_rate else self._with_unknown(batch, mask_seed)
+
+    def target_rows(self, indices: int | Sequence[int] | torch.Tensor) -> torch.Tensor:
+        """Rows of the panel that the windows forecast, int64 [B, horizon]."""
+        first = self._first[torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64))].unsqueeze(1)
+        return first + torch.arange(self.history, self.history + self.horizon)
+
+    def series_of(self, indices: int | Sequence[int] | torch.Tensor) -> torch.Tensor:
+        """Place of each window's series in ``panel.series_ids``, int64 [B]."""
+        return self._series[torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64))]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a user should know about these windows."""
+        if not self.skipped:
+            return ()
+        more = f" and {len(self.skipped) - _NAMED_SERIES} more" if len(self.skipped) > _NAMED_SERIES else ""
+        return (
+            f"{len(self.skipped)} of {len(self.panel.series_ids)} series are skipped, having fewer than "
+            f"{self.history + self.horizon} rows: {', '.join(self.skipped[:_NAMED_SERIES])}{more}.",
+        )
+
+    def _too_short(self) -> list[int]:
+        short = self.panel.lengths < self.history + self.horizon
+        return [int(series) for series in torch.nonzero(short).flatten()]
+
+    def _find(self, split: Split | None, stride: int) -> tuple[torch.Tensor, torch.Tensor]:
+        panel = self.panel
+        series = panel.series_of_row.numpy()
+        rows = np.arange(panel.rows)
+        inside = rows + self.history + self.horizon <= panel.series_start[1:].numpy()[series]
+        inside &= (rows - panel.series_start[:-1].numpy()[series]) % stride == 0
+        first = rows[inside]
+        if split is not None and self.part is not None:
+            since, until = split.bounds(self.part)
+            time = panel.time.numpy()
+            begins, ends = time[first + self.history], time[first + self.history + self.horizon - 1]
+            first = first[(begins >= since) & (ends < until)]
+        return torch.from_numpy(first.astype(np.int64)), torch.from_numpy(series[first].astype(np.int64))
+
+    def _no_windows(self, split: Split | None) -> DataError:
+        need = self.history + self.horizon
+        longest = int(self.panel.lengths.max())
+        kind = f"{self.part} windows" if self.part else "windows"
+        what = f"0 {kind}: need {need} rows per series, longest has {longest}"
+        if split is None or self.part is None or longest < need:
+            return DataError(
+                what, where=self.panel.source, next_step="Take a shorter history or horizon, or longer series."
+            )
+        name = self.panel.time_text
+        place = {
+            Part.TRAIN: f"before {name(split.validation_from)}",
+            Part.VALIDATION: f"from {name(split.validation_from)} and before {name(split.test_from)}",
+            Part.TEST: f"from {name(split.test_from)}",
+        }[self.part]
+        return DataError(
+            f"{what}, but none has {self.history} rows followed by {self.horizon} that lie {place}",
+            where=self.panel.source,
+            next_step="Move the split, or take a shorter history or horizon.",
+        )
+
+    def _with_unknown(self, batch: Batch, seed: int) -> Batch:
+        schema = self.panel.schema
+        columns = schema.category_columns
+        generator = torch.Generator().manual_seed(seed)
+        drawn = torch.rand(len(batch.series), len(columns) + 1, generator=generator) < self.unknown_rate
+        place = {column: at for at, column in enumerate(columns)}
+        groups = zip(schema.groups, (batch.static, batch.historical, batch.future), strict=True)
+        for group, tensor in groups:  # the batch is ours alone: gather has just made it
+            if not group.category:
+                continue
+            replaced = drawn[:, [place[column] for column in group.category]]
+            codes = tensor[..., len(group.real) :]
+            codes.masked_fill_(replaced if codes.ndim == 2 else replaced.unsqueeze(1), UNKNOWN)
+        return batch._replace(series=batch.series.masked_fill(drawn[:, -1], UNKNOWN))
+
+
+def _known_places(panel: Panel) -> torch.Tensor:
+    history = panel.schema.group("historical").columns
+    return torch.tensor([history.index(column) for column in panel.schema.group("future").columns], dtype=torch.int64)
+
+
+def _check_arguments(
+    panel: Panel,
+    history: int,
+    horizon: int,
+    stride: int,
+    unknown_rate: float,
+    split_and_part: tuple[Split | None, Part | str | None],
+) -> None:
+    for name, size in (("history", history), ("horizon", horizon), ("stride", stride)):
+        if size < 1:
+            raise ValueError(f"{name} is {size}; it must be at least 1")
+    if not 0 <= unknown_rate < 1:
+        raise ValueError(f"unknown_rate is {unknown_rate}; it must be from 0 to below 1")
+    if panel.schema.category_columns and not panel.encoded:
+        raise ValueError("the panel is not encoded: call Preprocessing.encode first")
+    if (split_and_part[0] is None) != (split_and_part[1] is None):
+        raise ValueError("split and part go together")
