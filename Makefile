@@ -57,7 +57,7 @@ bench: install
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find qat_tft export tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find $(wildcard qat_tft export tests benchmarks examples) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 install: $(STAMP)
 
