@@ -1,0 +1,235 @@
+"""Is an exported file the model that was validated? Its contract first, then its values, its size, its speed."""
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+
+from qat_tft.errors import OnnxFileError, RunFolderError
+from qat_tft.export.compare import LARGE_BATCH, Array, Comparison, compare, window_inputs
+from qat_tft.export.graph import FP32_FILE, INT8_FILE, weights_fingerprint
+from qat_tft.export.head import Steps, head_step
+from qat_tft.export.measure import crossings, interleaved_medians, largest_steps, sqnr_db
+from qat_tft.export.metadata import OUTPUT, ModelMetadata
+from qat_tft.export.operators import Operators, operators_of
+from qat_tft.export.qdq import weight_bytes
+from qat_tft.export.report import CheckReport, Thresholds
+from qat_tft.export.session import Forecaster
+from qat_tft.model.loss import q_risk
+from qat_tft.training import files
+from qat_tft.training.run_folder import RunFolder
+
+CHECK_FILE = "check.json"
+THREADS = 1  # one thread is what a latency can be compared by
+_TIMED_BATCHES = (1, 32)
+_TIMING_SECONDS = 4.0
+
+
+def find_export(run: RunFolder) -> Path:
+    """The file of a run that a check is about: the INT8 one, or the FP32 one where there is no other.
+
+    Raises:
+        OnnxFileError: the run was not exported yet.
+    """
+    for name in (INT8_FILE, FP32_FILE):
+        if (run.path / name).is_file():
+            return run.path / name
+    raise OnnxFileError(
+        "this run has no ONNX file yet", where=str(run.path), next_step="`qat-tft export --int8` writes it."
+    )
+
+
+def check_model(
+    path: Path, run: RunFolder | None = None, *, seconds: float = 15.0, thresholds: Thresholds | None = None
+) -> CheckReport:
+    """Check a file against the run that it was exported from, and leave ``check.json`` in the run folder.
+
+    Args:
+        path: the ONNX file.
+        run: its run folder; by default the folder that holds the file.
+        seconds: after about this time no further block of 64 windows is compared; the first always is.
+        thresholds: what the file must reach.
+
+    Raises:
+        OnnxFileError: the file is missing, damaged, not ours or of a later version.
+        RunFolderError: the run folder is missing, damaged or not ours.
+    """
+    start = time.monotonic()
+    file = Forecaster(path, threads=THREADS)
+    run = run or _run_around(path)
+    breaches = [*_contract_breaches(file), *_run_breaches(file.metadata, run)]
+    if breaches:  # the values of a file with another contract mean nothing
+        report = CheckReport(path, file.metadata.kind, file.metadata.target, tuple(breaches))
+    else:
+        report = _measured(file, run, seconds, thresholds or Thresholds(), start)
+    files.write_json(run.path / CHECK_FILE, report.to_json())
+    return report
+
+
+def _run_around(path: Path) -> RunFolder:
+    try:
+        return RunFolder.open(path.resolve().parent)
+    except RunFolderError as error:
+        raise RunFolderError(
+            "the file does not lie in a run folder",
+            where=str(path),
+            next_step=f"Name the run that it was exported from with --run ({error.what}).",
+        ) from None
+
+
+def _contract_breaches(file: Forecaster) -> list[str]:
+    promised = {spec.name: (spec.dtype, spec.shape) for spec in file.inputs}
+    answer = {OUTPUT: ("float32", file.metadata.output_shape())}
+    breaches = []
+    for side, wanted, found in zip(("input", "output"), (promised, answer), file.signature(), strict=True):
+        if list(wanted) != list(found):
+            breaches.append(f"the {side}s are called {', '.join(found)} instead of {', '.join(wanted)}")
+            continue
+        for name, (dtype, shape) in wanted.items():
+            if found[name] != (dtype, shape):
+                breaches.append(f"{side} {name} is {found[name]} instead of {(dtype, shape)}")
+    return breaches
+
+
+def _run_breaches(metadata: ModelMetadata, run: RunFolder) -> list[str]:
+    if metadata.schema != run.load_schema():
+        return [f"the file was exported from another run than {run.path}: its schema differs"]
+    if metadata.weights != weights_fingerprint(run, metadata.kind):
+        return [f"the weights in {run.path} are not those the file was made from: export it again"]
+    return []
+
+
+def _measured(
+    file: Forecaster, run: RunFolder, seconds: float, limits: Thresholds, start: float
+) -> CheckReport:
+    metadata, int8 = file.metadata, file.metadata.kind == "int8"
+    graph = onnx.load(file.path)
+    fp32_file = run.path / FP32_FILE if int8 else file.path
+    compared = compare(file, run, seconds)
+    operators = operators_of(file.path) if int8 else Operators({}, {})
+    report = CheckReport(
+        model=file.path,
+        kind=metadata.kind,
+        target=metadata.target,
+        reasons=(),
+        rows=compared.rows,
+        threads=THREADS,
+        **_accuracy(compared, head_step(graph) if int8 else None),
+        q_risk=_risks(compared, metadata),
+        quantile_crossings=crossings(compared.optimized),
+        bytes=_bytes(file.path, fp32_file, graph, int8),
+        integer_ops=operators.integer,
+        float_products=operators.floating,
+        latency_ms=_latency(file, fp32_file, run),
+        thresholds=limits,
+        seconds=round(time.monotonic() - start, 2),
+    )
+    return replace(report, reasons=tuple(_breaches(report)))
+
+
+def _accuracy(compared: Comparison, step: Steps | None) -> dict[str, Any]:
+    # In units of the scaled target: raw values with a large mean would flatter the ratio.
+    reference, optimized = compared.scaled(compared.reference), compared.scaled(compared.optimized)
+    unoptimized = compared.scaled(compared.unoptimized)
+    small = {size: compared.scaled(forecasts) for size, forecasts in compared.small.items()}
+
+    def steps(first: Array, second: Array) -> float | None:
+        return None if step is None else largest_steps(first - second[: len(first)], step)
+
+    return {
+        "sqnr_db": {
+            "optimized": sqnr_db(reference, optimized),
+            "unoptimized": sqnr_db(reference, unoptimized),
+        },
+        "sqnr_by_batch": {
+            **{str(size): sqnr_db(reference[: len(part)], part) for size, part in small.items()},
+            str(LARGE_BATCH): sqnr_db(reference, optimized),
+        },
+        "max_error_steps": steps(optimized, reference),
+        "optimization_steps": steps(optimized, unoptimized),
+        "batch_steps": max((steps(part, optimized) or 0.0 for part in small.values()), default=None),
+        "batch_mates_change": compared.batch_mates_change,
+    }
+
+
+def _risks(compared: Comparison, metadata: ModelMetadata) -> dict[str, dict[str, float | None] | None]:
+    def by_quantile(forecasts: Array) -> dict[str, float | None]:
+        risks = q_risk(torch.from_numpy(forecasts), compared.target, metadata.quantiles).tolist()
+        return {
+            str(quantile): risk if math.isfinite(risk) else None
+            for quantile, risk in zip(metadata.quantiles, risks, strict=True)
+        }
+
+    if metadata.kind == "fp32":
+        return {"fp32": by_quantile(compared.optimized), "qat": None, "int8": None}
+    forecasts = {"fp32": compared.fp32, "qat": compared.reference, "int8": compared.optimized}
+    return {model: by_quantile(values) for model, values in forecasts.items()}
+
+
+def _bytes(path: Path, fp32_file: Path, graph: onnx.ModelProto, int8: bool) -> dict[str, int | None]:
+    weights = weight_bytes(graph)
+    return {
+        "fp32_file": fp32_file.stat().st_size if fp32_file.is_file() else None,
+        "int8_file": path.stat().st_size if int8 else None,
+        "int8_weights": weights.int8,
+        "float_weights": weights.floating,
+    }
+
+
+def _latency(file: Forecaster, fp32_file: Path, run: RunFolder) -> dict[str, dict[str, float] | None]:
+    sessions = {file.metadata.kind: file}
+    if file.metadata.kind == "int8" and fp32_file.is_file():
+        sessions["fp32"] = Forecaster(fp32_file, threads=THREADS)
+    windows = run.load_check_windows()
+    medians: dict[str, dict[str, float]] = {kind: {} for kind in sessions}
+    for batch in _TIMED_BATCHES:
+        rows = torch.arange(batch) % len(windows.target)
+        inputs = window_inputs(windows, rows, file.metadata)
+        timed = {kind: partial(session.forecast, inputs) for kind, session in sessions.items()}
+        for kind, median in interleaved_medians(timed, _TIMING_SECONDS).items():
+            medians[kind][str(batch)] = round(median, 3)
+    return {kind: medians.get(kind) for kind in ("fp32", "int8")}
+
+
+def _breaches(report: CheckReport) -> Iterator[str]:
+    limits = report.thresholds
+    ratios = dict(report.sqnr_db)
+    ratios |= {f"at batch {batch}": value for batch, value in report.sqnr_by_batch.items()}
+    for name, ratio in ratios.items():
+        if ratio is None:
+            yield f"forecasts {name} are not finite"
+        elif ratio < limits.sqnr_db:
+            yield f"SQNR {name} is {ratio:.1f} dB, below {limits.sqnr_db:g} dB"
+    changes = {"optimizations": report.optimization_steps, "the batch size": report.batch_steps}
+    for cause, steps in changes.items():
+        if steps is not None and steps > limits.steps:
+            yield f"{cause} change a forecast by {steps:.1f} steps, more than {limits.steps:g}"
+    if report.batch_mates_change != 0.0:
+        yield f"a forecast changes by {report.batch_mates_change:.3g} with its batch mates"
+    if report.kind == "int8":
+        yield from _int8_breaches(report)
+
+
+def _int8_breaches(report: CheckReport) -> Iterator[str]:
+    limits, fp32, int8 = report.thresholds, report.bytes["fp32_file"], report.bytes["int8_file"]
+    if fp32 is None or int8 is None:
+        yield f"there is no {FP32_FILE} beside the file to compare it with"
+    elif int8 >= fp32 or int8 > limits.file_share * fp32 + limits.graph_bytes:
+        yield f"the INT8 file has {int8 / fp32:.0%} of the FP32 file's bytes, more than allowed"
+    if not sum(report.integer_ops.values()):
+        yield "onnxruntime computes no product of the file on integers"
+    for model, limit in (("qat", limits.risk_over_qat), ("fp32", limits.risk_over_fp32)):
+        excess = _mean_risk(report, "int8") / _mean_risk(report, model) - 1
+        if excess > limit:
+            yield f"the mean q-risk is {excess:.1%} above that of the {model.upper()} model, {limit:.0%} allowed"
+
+
+def _mean_risk(report: CheckReport, model: str) -> float:
+    risks = [risk for risk in (report.q_risk[model] or {}).values() if risk is not None]
+    return sum(risks) / len(risks) if risks else math.nan  # a NaN exceeds no limit

@@ -1,0 +1,159 @@
+"""The same windows through torch and through onnxruntime, at several batch sizes and optimization levels.
+
+N windows, P horizon, Q quantiles.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.windows import Batch
+from qat_tft.errors import RunFolderError
+from qat_tft.export.contract import RawForecaster
+from qat_tft.export.measure import spread_order
+from qat_tft.export.metadata import SERIES_INPUT, ModelMetadata
+from qat_tft.export.session import Forecaster
+from qat_tft.training.run_folder import RunFolder
+
+LARGE_BATCH = 64
+SMALL_BATCHES = (1, 3)
+_SMALL_BATCH_ROWS = 6
+_EXTREME = np.float32(100.0)  # how much larger than real values the batch mates are made that must not matter
+
+Array = npt.NDArray[np.float32]
+Inputs = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Raw forecasts [N, P, Q] of the same windows by everyone concerned.
+
+    Attributes:
+        reference: of the torch model that the file was made from; fp32: of the FP32 model.
+        optimized, unoptimized: of the file, at batch 64.
+        small: of the file, optimized, for the first few windows, by smaller batch size.
+        batch_mates_change: largest change of a window's raw forecast when its batch mates are replaced.
+        target: raw, [N, P].
+        scaling, series: turn forecasts into units of the scaled target.
+    """
+
+    reference: Array
+    fp32: Array
+    optimized: Array
+    unoptimized: Array
+    small: Mapping[int, Array]
+    batch_mates_change: float
+    target: Tensor
+    scaling: Scaling
+    series: Tensor
+
+    @property
+    def rows(self) -> int:
+        """Number of windows compared."""
+        return len(self.reference)
+
+    def scaled(self, quantiles: Array) -> Array:
+        """Raw quantiles of the first windows in units of the scaled target."""
+        series = self.series[: len(quantiles)]
+        columns = torch.from_numpy(quantiles).unbind(-1)
+        scaled = torch.stack([self.scaling.scale_target(column, series) for column in columns], -1)
+        return np.asarray(scaled.numpy())
+
+
+def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
+    """Forecast the run's check windows with everyone concerned.
+
+    Args:
+        file: the optimized session of the file.
+        run: the run that it was exported from.
+        seconds: after about this time no further block of 64 windows is begun; the first always is.
+
+    Raises:
+        RunFolderError: the run folder is damaged or holds no check windows.
+    """
+    windows = run.load_check_windows()
+    if not len(windows.target):
+        raise RunFolderError("the run holds no check windows", where=str(run.path), next_step="Train again")
+    scaling = run.load_preprocessing().scaling()
+    fp32, reference = _torch_models(file.metadata, run, scaling)
+    unoptimized = Forecaster(file.path, optimized=False, threads=file.threads)
+    order = torch.from_numpy(spread_order(len(windows.target)))
+    answers: list[tuple[Array, ...]] = []
+    end = time.monotonic() + seconds
+    for rows in order.split(LARGE_BATCH):
+        if answers and time.monotonic() > end:
+            break
+        inputs = window_inputs(windows, rows.repeat(LARGE_BATCH)[:LARGE_BATCH], file.metadata)
+        answers.append(
+            tuple(
+                forecast(inputs)[: len(rows)]
+                for forecast in (reference, fp32, file.forecast, unoptimized.forecast)
+            )
+        )
+    joined = [np.concatenate(blocks) for blocks in zip(*answers, strict=True)]
+    compared = order[: len(joined[0])]
+    return Comparison(
+        *joined,
+        small={size: _in_batches(file, windows, compared, size) for size in SMALL_BATCHES},
+        batch_mates_change=_batch_mates_change(file, windows, compared),
+        target=windows.target[compared],
+        scaling=scaling,
+        series=windows.series[compared],
+    )
+
+
+def window_inputs(windows: Batch, rows: Tensor, metadata: ModelMetadata) -> Inputs:
+    """The file's inputs for some rows of raw windows, whose categories are codes already."""
+    inputs: Inputs = {}
+    for group in metadata.schema.groups:
+        values = getattr(windows, group.name)[rows].numpy()
+        if group.real:
+            inputs[group.real_input] = np.ascontiguousarray(values[..., : len(group.real)])
+        if group.category:
+            inputs[group.category_input] = values[..., len(group.real) :].astype(np.int64)
+    if metadata.series is not None:
+        inputs[SERIES_INPUT] = windows.series[rows].numpy()
+    return inputs
+
+
+class _TorchForecaster:
+    """A torch model that takes and returns what the file does."""
+
+    def __init__(self, forecaster: RawForecaster) -> None:
+        self._forecaster = forecaster.eval()
+
+    @torch.no_grad()
+    def __call__(self, inputs: Inputs) -> Array:
+        tensors = [torch.from_numpy(inputs[spec.name]) for spec in self._forecaster.specs]
+        return np.asarray(self._forecaster(*tensors).numpy())
+
+
+def _torch_models(
+    metadata: ModelMetadata, run: RunFolder, scaling: Scaling
+) -> tuple[_TorchForecaster, _TorchForecaster]:
+    fp32 = _TorchForecaster(RawForecaster(run.load_fp32_model(), scaling, metadata))
+    if metadata.kind == "fp32":
+        return fp32, fp32
+    return fp32, _TorchForecaster(RawForecaster(run.load_qat_model(), scaling, metadata))
+
+
+def _in_batches(file: Forecaster, windows: Batch, rows: Tensor, size: int) -> Array:
+    few = rows[:_SMALL_BATCH_ROWS]
+    parts = [few[start : start + size] for start in range(0, len(few), size)]
+    return np.concatenate([file.forecast(window_inputs(windows, part, file.metadata)) for part in parts])
+
+
+def _batch_mates_change(file: Forecaster, windows: Batch, rows: Tensor) -> float:
+    inputs = window_inputs(windows, rows.repeat(3)[:3], file.metadata)
+    extreme = {name: array.copy() for name, array in inputs.items()}
+    for array in extreme.values():
+        if array.dtype == np.float32:
+            array[1:] *= _EXTREME
+    return float(np.abs(file.forecast(inputs)[0] - file.forecast(extreme)[0]).max())

@@ -1,0 +1,292 @@
+"""From a run folder to its ONNX files: trace, clean, verify, and only then write."""
+
+import logging
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import onnx
+import torch
+from onnx import ModelProto
+from rich.console import RenderableType
+from rich.table import Table
+from torch import nn
+
+from qat_tft.data.preprocessing import ScalingMode
+from qat_tft.data.scaling import Scaling
+from qat_tft.errors import ExportError
+from qat_tft.export import qdq
+from qat_tft.export.contract import RawForecaster, example_inputs
+from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, ModelMetadata, Precision
+from qat_tft.training.run_folder import RunFolder
+
+FP32_FILE = "model.fp32.onnx"
+INT8_FILE = "model.int8.onnx"
+OPSET = 20  # the last one whose QuantizeLinear every onnxruntime since 1.17 fuses
+IR_VERSION = 10  # onnxruntime reads IR versions up to its own; 10 is read since 1.18
+_EXAMPLE_BATCH = 3  # a batch of 1 would be frozen into the graph
+_PACKAGES = ("qat-tft", "torch", "onnx", "onnxscript")
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One written file: where, which kind, how large, and which versions its reader must know."""
+
+    path: Path
+    kind: str
+    bytes: int
+    nodes: int
+    opset: int
+    ir_version: int
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export wrote.
+
+    Attributes:
+        run: the run folder.
+        files: in the order in which they were written.
+        target: target profile of the INT8 file; empty without one.
+        quantized_layers: names of the layers that became integer.
+        float_layers: name and reason of each layer that stayed float in the INT8 file.
+        seconds: wall time of the whole export.
+    """
+
+    run: Path
+    files: tuple[ExportedFile, ...]
+    target: str
+    quantized_layers: tuple[str, ...]
+    float_layers: tuple[tuple[str, str], ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values only."""
+        return {
+            "run": str(self.run),
+            "files": [
+                {
+                    "path": str(file.path),
+                    "kind": file.kind,
+                    "bytes": file.bytes,
+                    "nodes": file.nodes,
+                    "opset": file.opset,
+                    "ir_version": file.ir_version,
+                }
+                for file in self.files
+            ],
+            "target": self.target,
+            "quantized_layers": list(self.quantized_layers),
+            "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
+            "seconds": round(self.seconds, 1),
+        }
+
+    def tables(self) -> list[RenderableType]:
+        """The files, and below them what stayed float and why."""
+        files = Table("file", "KB", "nodes", "opset", "IR", title=f"Exported in {self.seconds:.1f} s")
+        for file in self.files:
+            cells = (f"{file.bytes / 1000:.0f}", str(file.nodes), str(file.opset), str(file.ir_version))
+            files.add_row(str(file.path), *cells)
+        if not self.quantized_layers:
+            return [files]
+        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target})"
+        layers = Table("layer", "stays float because", title=title)
+        for name, reason in self.float_layers:
+            layers.add_row(name, reason)
+        return [files, layers] if self.float_layers else [files]
+
+
+def export_run(run: RunFolder, *, int8: bool) -> ExportResult:
+    """Write ``model.fp32.onnx`` and, with ``int8``, ``model.int8.onnx`` into a run folder.
+
+    Nothing but the folder is needed: the graph is traced with made-up inputs of its shapes. A file appears
+    under its name only when it is complete and verified; an older one of that name then disappears.
+
+    Raises:
+        RunFolderError: the folder is missing, damaged, or not ours.
+        ExportError: ``int8`` without a quantization-aware model, or a graph that is not what it must be.
+        CalibrationError: a range of the model was never observed or is not finite.
+    """
+    start = time.monotonic()
+    metadata = _metadata_of(run)
+    scaling = run.load_preprocessing().scaling()
+    fp32 = run.load_fp32_model().folded()
+    lstm_nodes = sum(module.num_layers for module in fp32.modules() if isinstance(module, nn.LSTM))
+    integer = _integer_model(run, metadata) if int8 else None
+    files = [_write(fp32, scaling, metadata, run.path / FP32_FILE, lstm_nodes, limit=None)]
+    if integer is not None:
+        model, metadata = integer
+        limit = files[0].bytes
+        files.append(_write(model, scaling, metadata, run.path / INT8_FILE, lstm_nodes, limit=limit))
+    return ExportResult(
+        run=run.path,
+        files=tuple(files),
+        target=metadata.target,
+        quantized_layers=metadata.quantized_layers,
+        float_layers=metadata.float_layers,
+        seconds=time.monotonic() - start,
+    )
+
+
+def weights_fingerprint(run: RunFolder, kind: Precision) -> str:
+    """SHA-256 of the weights in a run folder from which a file of this kind is made."""
+    name = "fp32.safetensors" if kind == "fp32" else "qat.safetensors"
+    return sha256((run.path / name).read_bytes()).hexdigest()
+
+
+def _metadata_of(run: RunFolder) -> ModelMetadata:
+    config, preprocessing = run.load_config(), run.load_preprocessing()
+    return ModelMetadata(
+        kind="fp32",
+        schema=run.load_schema(),
+        vocabularies={column: v.values for column, v in preprocessing.vocabularies.items()},
+        series=preprocessing.series if preprocessing.mode is ScalingMode.SERIES else None,
+        quantiles=config.model.quantiles,
+        history=config.model.history,
+        horizon=config.model.horizon,
+        weights=weights_fingerprint(run, "fp32"),
+        versions={package: version(package) for package in _PACKAGES},
+    )
+
+
+def _integer_model(run: RunFolder, metadata: ModelMetadata) -> tuple[nn.Module, ModelMetadata]:
+    from qat_tft.quantization.calibrate import require_calibrated
+    from qat_tft.quantization.integer import integer_model
+
+    qat = run.load_qat_model()
+    require_calibrated(qat)
+    described = replace(
+        metadata,
+        kind="int8",
+        target=run.load_config().quantization.target,
+        weights=weights_fingerprint(run, "int8"),
+        quantized_layers=tuple(qat.quantized_layers()),
+        float_layers=tuple(qat.float_layers()),
+    )
+    return integer_model(qat), described
+
+
+def _write(
+    model: nn.Module,
+    scaling: Scaling,
+    metadata: ModelMetadata,
+    path: Path,
+    lstm_nodes: int,
+    *,
+    limit: int | None,
+) -> ExportedFile:
+    # `limit`: the INT8 file must be smaller than this many bytes, those of the FP32 file.
+    graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
+    qdq.verify_graph(graph, lstm_nodes=lstm_nodes, portable=metadata.target == "portable")
+    if metadata.kind == "int8":
+        qdq.verify_integer_graph(graph, int8_weights=_int8_weights(model))
+    content = graph.SerializeToString()
+    if limit is not None and len(content) >= limit:
+        raise ExportError(
+            f"the INT8 graph has {len(content)} bytes, the FP32 file {limit}: quantizing saved nothing",
+            where=str(path),
+            next_step="The model is too small for INT8 to pay; raise hidden, or deploy the FP32 file.",
+        )
+    write_file(path, content)
+    return ExportedFile(
+        path=path,
+        kind=metadata.kind,
+        bytes=len(content),
+        nodes=len(graph.graph.node),
+        opset=next(entry.version for entry in graph.opset_import if entry.domain in qdq.STANDARD_DOMAINS),
+        ir_version=graph.ir_version,
+    )
+
+
+def _int8_weights(model: nn.Module) -> int:
+    matrices = (buffer for buffer in model.buffers() if buffer.dtype == torch.int8 and buffer.ndim > 1)
+    return sum(matrix.numel() for matrix in matrices)
+
+
+def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProto:
+    """Trace a forecaster into a clean ONNX graph that carries its metadata.
+
+    Raises:
+        ExportError: torch cannot trace the model, or the inputs and outputs are not the promised ones.
+    """
+    specs = metadata.inputs()
+    batch = torch.export.Dim(BATCH, min=1)
+    try:
+        with _quiet(), torch.no_grad():
+            program = torch.onnx.export(
+                forecaster,
+                example_inputs(specs, _EXAMPLE_BATCH),
+                dynamo=True,
+                dynamic_shapes=(tuple({0: batch} for _ in specs),),
+                opset_version=OPSET,
+                input_names=[spec.name for spec in specs],
+                output_names=[OUTPUT],
+                verbose=False,
+            )
+    except torch.onnx.OnnxExporterError as error:
+        raise ExportError(f"torch could not export the model: {_last_line(error)}") from error
+    assert program is not None, "the dynamo exporter returns a program"
+    graph: ModelProto = program.model_proto
+    qdq.strip(graph)
+    qdq.remove_full_range_clips(graph)
+    graph.ir_version = IR_VERSION
+    entry = graph.metadata_props.add()
+    entry.key, entry.value = METADATA_KEY, metadata.to_text()
+    _refuse_other_signature(graph, metadata)
+    onnx.checker.check_model(graph)
+    return graph
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, then rename it, so that no half-written one ever has its name.
+
+    Raises:
+        ExportError: the folder cannot be written to.
+    """
+    unfinished = path.with_name(f".{path.name}.unfinished")
+    try:
+        unfinished.write_bytes(content)
+        unfinished.replace(path)
+    except OSError as error:
+        unfinished.unlink(missing_ok=True)
+        raise ExportError(
+            f"the file cannot be written: {error.strerror}",
+            where=str(path),
+            next_step="Make the folder writable or free some space.",
+        ) from None
+
+
+def _refuse_other_signature(graph: ModelProto, metadata: ModelMetadata) -> None:
+    # The exporter freezes a dimension without a word when it believes that it is constant.
+    promised = {spec.name: spec.shape for spec in metadata.inputs()} | {OUTPUT: metadata.output_shape()}
+    found = {
+        value.name: tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim)
+        for value in (*graph.graph.input, *graph.graph.output)
+    }
+    if found != promised:
+        raise ExportError(f"the graph has the inputs and outputs {found}", allowed=str(promised))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    # The exporter speaks of its own deprecations and of packages that a TFT does not need.
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return lines[-1].strip() if lines else type(error).__name__

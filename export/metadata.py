@@ -1,0 +1,183 @@
+"""What an ONNX file says about itself: one JSON text in its metadata, readable without torch and onnx."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import ValidationError
+
+from qat_tft.errors import OnnxFileError, SchemaError
+from qat_tft.schema import Group, GroupSize, Schema
+
+METADATA_KEY = "qat_tft"
+FORMAT_VERSION = 1
+SERIES_INPUT = "series"
+OUTPUT = "quantiles"
+BATCH = "batch"
+
+Precision = Literal["fp32", "int8"]
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One input of the file: its name, its element type and its shape with ``batch`` for the free dimension.
+
+    Attributes:
+        columns: the data columns along the last dimension; empty for ``series``.
+    """
+
+    name: str
+    dtype: Literal["float32", "int64"]
+    shape: tuple[int | str, ...]
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ModelMetadata:
+    """Everything needed to feed the file and to read its answer.
+
+    Attributes:
+        kind: ``fp32`` or ``int8``.
+        schema: roles and kinds of the columns.
+        vocabularies: category column to its values; the value at position i has code i + 1, 0 is unknown.
+        series: id tuples in the order of their codes (first is 1), or None when scaling is global.
+        quantiles: probabilities along the last output dimension, rising.
+        history: number of past steps that go in; horizon: number of future steps that come out.
+        target: target profile whose ranges the model was trained with; empty for ``fp32``.
+        quantized_layers: names of the layers that compute on integers.
+        float_layers: name and reason of every layer that stayed float.
+        weights: SHA-256 of the run folder's weights file from which the graph was made.
+        versions: package name to the version that wrote the file.
+    """
+
+    kind: Precision
+    schema: Schema
+    vocabularies: Mapping[str, tuple[str, ...]]
+    series: tuple[tuple[str, ...], ...] | None
+    quantiles: tuple[float, ...]
+    history: int
+    horizon: int
+    target: str = ""
+    quantized_layers: tuple[str, ...] = ()
+    float_layers: tuple[tuple[str, str], ...] = ()
+    weights: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """The JSON text that ``from_text`` reads back."""
+        return json.dumps(
+            {
+                "format_version": FORMAT_VERSION,
+                "kind": self.kind,
+                "schema": self.schema.model_dump(mode="json"),
+                "vocabularies": {column: list(values) for column, values in self.vocabularies.items()},
+                "series": None if self.series is None else [list(name) for name in self.series],
+                "quantiles": list(self.quantiles),
+                "history": self.history,
+                "horizon": self.horizon,
+                "target": self.target,
+                "quantized_layers": list(self.quantized_layers),
+                "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
+                "weights": self.weights,
+                "versions": dict(self.versions),
+            },
+            ensure_ascii=False,
+            allow_nan=False,
+        )
+
+    @classmethod
+    def from_text(cls, text: str, where: str | Path) -> "ModelMetadata":
+        """Read the JSON text of the file ``where``.
+
+        Raises:
+            OnnxFileError: it is not JSON, lacks a key, or was written by a later qat-tft.
+        """
+        try:
+            fields = json.loads(text)
+            _refuse_other_versions(fields, where)
+            return cls._from_fields(fields)
+        except (json.JSONDecodeError, KeyError, TypeError, ValueError, ValidationError, SchemaError) as error:
+            raise OnnxFileError(
+                f"the metadata of the file is damaged ({type(error).__name__}: {_first_line(error)})",
+                where=str(where),
+                next_step="Export it again with `qat-tft export`.",
+            ) from None
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str], where: str | Path) -> "ModelMetadata":
+        """Read the metadata properties of an ONNX file; one of another origin is an OnnxFileError."""
+        if METADATA_KEY not in properties:
+            raise OnnxFileError(
+                "this ONNX file was not written by qat-tft",
+                where=str(where),
+                allowed="a model.fp32.onnx or model.int8.onnx of a run folder",
+                next_step="`qat-tft export` writes one.",
+            )
+        return cls.from_text(properties[METADATA_KEY], where)
+
+    @classmethod
+    def _from_fields(cls, fields: Any) -> "ModelMetadata":
+        if fields["kind"] not in ("fp32", "int8"):
+            raise ValueError(f"kind {fields['kind']!r}")
+        series = fields["series"]
+        return cls(
+            kind=fields["kind"],
+            schema=Schema.model_validate(fields["schema"]),
+            vocabularies={column: tuple(values) for column, values in fields["vocabularies"].items()},
+            series=None if series is None else tuple(tuple(name) for name in series),
+            quantiles=tuple(float(quantile) for quantile in fields["quantiles"]),
+            history=int(fields["history"]),
+            horizon=int(fields["horizon"]),
+            target=fields["target"],
+            quantized_layers=tuple(fields["quantized_layers"]),
+            float_layers=tuple((layer["name"], layer["reason"]) for layer in fields["float_layers"]),
+            weights=fields["weights"],
+            versions=dict(fields["versions"]),
+        )
+
+    def inputs(self) -> tuple[InputSpec, ...]:
+        """The inputs of the file in their order; a group without columns of a kind has no input for it."""
+        groups = tuple(group for group in self.schema.groups if group.size)
+        specs = [spec for group in groups for spec in self._inputs_of(group)]
+        if self.series is not None:
+            specs.append(InputSpec(SERIES_INPUT, "int64", (BATCH,)))
+        return tuple(specs)
+
+    def output_shape(self) -> tuple[int | str, ...]:
+        """Shape of the output ``quantiles``: (batch, horizon, number of quantiles)."""
+        return (BATCH, self.horizon, len(self.quantiles))
+
+    def size_of(self, group: Group) -> GroupSize:
+        """How wide a group is, its vocabularies with the unknown value included."""
+        return GroupSize(
+            len(group.real), tuple(len(self.vocabularies[column]) + 1 for column in group.category)
+        )
+
+    def _inputs_of(self, group: Group) -> list[InputSpec]:
+        steps = {"static": (), "historical": (self.history,), "future": (self.horizon,)}[group.name]
+        specs = []
+        if group.real:
+            shape = (BATCH, *steps, len(group.real))
+            specs.append(InputSpec(group.real_input, "float32", shape, group.real))
+        if group.category:
+            shape = (BATCH, *steps, len(group.category))
+            specs.append(InputSpec(group.category_input, "int64", shape, group.category))
+        return specs
+
+
+def _refuse_other_versions(fields: Any, where: str | Path) -> None:
+    version = fields["format_version"]
+    if not isinstance(version, int) or version < 1:
+        raise ValueError(f"format_version {version!r}")
+    if version > FORMAT_VERSION:
+        raise OnnxFileError(
+            f"the file has format version {version}, this qat-tft reads up to {FORMAT_VERSION}",
+            where=str(where),
+            next_step="Install the newer qat-tft that wrote it, or export it again with this one.",
+        )
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0]

@@ -1,0 +1,182 @@
+"""The integer graph in a file: the exporter's leftovers are removed, what must be there is verified."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from qat_tft.errors import CalibrationError, ExportError
+
+INTEGER_WEIGHTS = (TensorProto.INT8, TensorProto.UINT8)
+FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
+STANDARD_DOMAINS = ("", "ai.onnx")
+Constants = dict[str, npt.NDArray[Any]]
+
+_AGAIN = "This is a fault of the export, not of your data: please report it with the run's config.toml."
+
+
+@dataclass(frozen=True)
+class WeightBytes:
+    """Bytes of a file's initializers: 8-bit matrices, and everything in floating point."""
+
+    int8: int
+    floating: int
+
+
+def strip(model: ModelProto) -> None:
+    """Remove what the exporter tells about itself: node metadata and doc strings are large and hold paths."""
+    graph = model.graph
+    for holder in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
+        del holder.metadata_props[:]
+        holder.doc_string = ""
+    del graph.value_info[:]
+    del model.functions[:]
+    model.producer_name, model.producer_version = "qat-tft", ""
+
+
+def remove_full_range_clips(model: ModelProto) -> int:
+    """Drop every Clip that covers its operand's whole 8-bit range, and return how many there were.
+
+    The exporter puts one between QuantizeLinear and DequantizeLinear; onnxruntime recognizes the pair only
+    when nothing stands between them.
+    """
+    constants = {tensor.name: tensor for tensor in model.graph.initializer}
+    quantized = {node.output[0]: node for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    clips = [
+        node
+        for node in model.graph.node
+        if node.op_type == "Clip" and node.input[0] in quantized and _covers_its_range(node, constants)
+    ]
+    renamed = {clip.output[0]: clip.input[0] for clip in clips}
+    for clip in clips:
+        model.graph.node.remove(clip)
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = renamed.get(name, name)
+    remove_unused_initializers(model)
+    return len(clips)
+
+
+def remove_unused_initializers(model: ModelProto) -> None:
+    """Drop initializers that no node reads."""
+    used = {name for node in model.graph.node for name in node.input}
+    used |= {output.name for output in model.graph.output}
+    for tensor in [tensor for tensor in model.graph.initializer if tensor.name not in used]:
+        model.graph.initializer.remove(tensor)
+
+
+def weight_bytes(model: ModelProto) -> WeightBytes:
+    """Count the bytes of the initializers by kind."""
+    sizes: Counter[str] = Counter()
+    for tensor in model.graph.initializer:
+        if tensor.data_type in FLOATS:
+            sizes["float"] += numpy_helper.to_array(tensor).nbytes
+        elif tensor.data_type in INTEGER_WEIGHTS and len(tensor.dims) > 1:  # vectors are zero points
+            sizes["int8"] += numpy_helper.to_array(tensor).nbytes
+    return WeightBytes(int8=sizes["int8"], floating=sizes["float"])
+
+
+def verify_graph(model: ModelProto, *, lstm_nodes: int, portable: bool) -> None:
+    """Refuse what no file of ours may be, whatever its kind.
+
+    Raises:
+        ExportError: an LSTM was taken apart or lost, or ``portable`` and an operator is not standard ONNX.
+    """
+    found = sum(node.op_type == "LSTM" for node in model.graph.node)
+    if found != lstm_nodes:
+        raise ExportError(f"the graph holds {found} LSTM nodes instead of {lstm_nodes}", next_step=_AGAIN)
+    foreign = sorted(
+        {f"{n.domain}:{n.op_type}" for n in model.graph.node if n.domain not in STANDARD_DOMAINS}
+    )
+    if portable and foreign:
+        raise ExportError(
+            f"the graph uses {', '.join(foreign)}, which are not standard ONNX operators",
+            allowed="standard operators only for the target 'portable'",
+            next_step=_AGAIN,
+        )
+
+
+def verify_integer_graph(model: ModelProto, *, int8_weights: int) -> None:
+    """Refuse an INT8 graph that is not one.
+
+    Args:
+        model: the finished graph.
+        int8_weights: how many elements the 8-bit weights of the traced model have together.
+
+    Raises:
+        CalibrationError: a scale is not a positive finite number.
+        ExportError: a weight is stored as float behind a QuantizeLinear, or not every 8-bit weight of the
+            model has become an 8-bit initializer.
+    """
+    _refuse_bad_scales(model)
+    _refuse_quantized_constants(model)
+    stored = weight_bytes(model).int8
+    if not stored or stored != int8_weights:
+        raise ExportError(
+            f"the graph stores {stored} 8-bit weights, the model has {int8_weights}",
+            next_step=_AGAIN,
+        )
+
+
+def constant_values(model: ModelProto) -> Constants:
+    """Values of initializers and Constant nodes by name."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            values[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return values
+
+
+def _covers_its_range(clip: NodeProto, constants: dict[str, TensorProto]) -> bool:
+    bounds = [constants.get(name) for name in clip.input[1:3]]
+    if len(bounds) != 2 or bounds[0] is None or bounds[1] is None:
+        return False
+    low, high = (numpy_helper.to_array(bound) for bound in bounds if bound is not None)
+    if low.dtype not in (np.uint8, np.int8):
+        return False
+    limits = np.iinfo(low.dtype)
+    return bool(low == limits.min and high == limits.max)
+
+
+def _derived(model: ModelProto, sources: Iterable[str]) -> set[str]:
+    # Values computed from the sources alone; nodes are in topological order.
+    known = set(sources)
+    for node in model.graph.node:
+        operands = [name for name in node.input if name]
+        if operands and all(name in known for name in operands):
+            known.update(node.output)
+    return known
+
+
+def _constants(model: ModelProto) -> set[str]:
+    return {tensor.name for tensor in model.graph.initializer} | {
+        node.output[0] for node in model.graph.node if node.op_type == "Constant"
+    }
+
+
+def _refuse_bad_scales(model: ModelProto) -> None:
+    values = constant_values(model)
+    for node in _quantizers(model):
+        scale = values.get(node.input[1])
+        if scale is None or not np.isfinite(scale).all() or not (scale > 0).all():
+            raise CalibrationError(
+                f"the scale of {node.op_type} '{node.input[1]}' is not a positive finite number",
+                next_step="Train again: the run's calibration met values that cannot be quantized.",
+            )
+
+
+def _refuse_quantized_constants(model: ModelProto) -> None:
+    constants = _derived(model, _constants(model))
+    for node in _quantizers(model):
+        if node.op_type == "QuantizeLinear" and node.input[0] in constants:
+            raise ExportError(
+                f"the weight '{node.input[0]}' is stored as float behind a QuantizeLinear", next_step=_AGAIN
+            )
+
+
+def _quantizers(model: ModelProto) -> Iterator[NodeProto]:
+    return (node for node in model.graph.node if node.op_type in ("QuantizeLinear", "DequantizeLinear"))

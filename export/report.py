@@ -1,0 +1,154 @@
+"""What a check found: plain numbers that render as JSON and as tables."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from qat_tft.errors import CheckFailed
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """What a file must reach to pass.
+
+    Attributes:
+        sqnr_db: least signal to quantization noise ratio against the reference model, optimized or not.
+        steps: most that optimizations, or the size of the batch, may change a quantile, in head steps.
+        file_share: most that the INT8 file may hold of the FP32 file's bytes ...
+        graph_bytes: ... beyond these, which stand for the graph itself: it does not shrink with the weights.
+        risk_over_qat: most that the mean q-risk may lie above that of the QAT model, as a share.
+        risk_over_fp32: most that it may lie above that of the FP32 model, as a share.
+    """
+
+    sqnr_db: float = 40.0
+    steps: float = 2.0
+    file_share: float = 0.35
+    graph_bytes: int = 256 * 1024
+    risk_over_qat: float = 0.01
+    risk_over_fp32: float = 0.05
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """The result of ``check_model``. A number that could not be measured is None.
+
+    Attributes:
+        model: the file; kind: ``fp32`` or ``int8``; target: its target profile.
+        reasons: why the check failed; empty when it passed.
+        rows: windows compared; seconds: wall time; threads: of onnxruntime in all measurements.
+        sqnr_db: ``optimized`` and ``unoptimized``, of the scaled forecasts against the reference model.
+        sqnr_by_batch: the optimized file alone, by batch size.
+        max_error_steps: largest error against the reference model, in head steps (see ``head_step``).
+        optimization_steps: largest change made by onnxruntime's optimizations, in head steps.
+        batch_steps: largest change made by the size of the batch, in head steps.
+        batch_mates_change: largest change of a row's scaled forecast when its batch mates are replaced.
+        q_risk: ``fp32``, ``qat`` and ``int8``, each by quantile, on the compared windows.
+        quantile_crossings: forecasts whose quantiles are out of order, of all rows x horizon.
+        bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``.
+        integer_ops: integer products in onnxruntime's optimized graph; float_products: those left float.
+        latency_ms: ``fp32`` and ``int8``, median milliseconds by batch size.
+        weights_match: whether the file was made from the weights that the run folder holds now.
+    """
+
+    model: Path
+    kind: str
+    target: str
+    reasons: tuple[str, ...]
+    rows: int = 0
+    seconds: float = 0.0
+    threads: int = 1
+    sqnr_db: Mapping[str, float | None] = field(default_factory=dict)
+    sqnr_by_batch: Mapping[str, float | None] = field(default_factory=dict)
+    max_error_steps: float | None = None
+    optimization_steps: float | None = None
+    batch_steps: float | None = None
+    batch_mates_change: float | None = None
+    q_risk: Mapping[str, Mapping[str, float | None] | None] = field(default_factory=dict)
+    quantile_crossings: int | None = None
+    bytes: Mapping[str, int | None] = field(default_factory=dict)
+    integer_ops: Mapping[str, int] = field(default_factory=dict)
+    float_products: Mapping[str, int] = field(default_factory=dict)
+    latency_ms: Mapping[str, Mapping[str, float] | None] = field(default_factory=dict)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing speaks against the file."""
+        return not self.reasons
+
+    def require_passed(self) -> None:
+        """Raise CheckFailed with every reason unless the check passed."""
+        if self.reasons:
+            raise CheckFailed(f"{self.model} failed the check: " + "; ".join(self.reasons))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values only; ``passed`` comes first."""
+        return {"passed": self.passed} | asdict(self) | {"model": str(self.model), "reasons": [*self.reasons]}
+
+    def tables(self) -> list[RenderableType]:
+        """The verdict, the accuracy, the q-risk, and size and speed."""
+        parts = [self._accuracy(), self._risk(), self._size_and_speed()]
+        return [*(part for part in parts if part.row_count), self._verdict()]
+
+    def _verdict(self) -> Text:
+        where = f"{self.model} ({self.rows} windows, {self.seconds:.0f} s, {self.threads} thread)"
+        if self.passed:
+            return Text(f"PASSED  {where}", style="bold green")
+        return Text(
+            f"FAILED  {where}\n" + "\n".join(f"  - {reason}" for reason in self.reasons), style="bold red"
+        )
+
+    def _accuracy(self) -> Table:
+        reference = "QAT model" if self.kind == "int8" else "FP32 model"
+        table = Table("onnxruntime against the " + reference, "measured", "required")
+        if not self.rows:
+            return table
+        limit, steps = self.thresholds, f"<= {self.thresholds.steps:g} steps"
+        for name, value in self.sqnr_db.items():
+            table.add_row(f"SQNR {name}", _number(value, "dB"), f">= {limit.sqnr_db:g} dB")
+        for batch, value in self.sqnr_by_batch.items():
+            table.add_row(f"SQNR at batch {batch}", _number(value, "dB"), f">= {limit.sqnr_db:g} dB")
+        table.add_row("largest error", _number(self.max_error_steps, "steps"), "")
+        table.add_row("changed by optimizations", _number(self.optimization_steps, "steps"), steps)
+        table.add_row("changed by the batch size", _number(self.batch_steps, "steps"), steps)
+        table.add_row("changed by batch mates", _number(self.batch_mates_change, ""), "0")
+        table.add_row("forecasts with crossing quantiles", str(self.quantile_crossings), "")
+        return table
+
+    def _risk(self) -> Table:
+        measured = {model: risks for model, risks in self.q_risk.items() if risks}
+        table = Table("q-risk", *measured)
+        first: Mapping[str, float | None] = next(iter(measured.values()), {})
+        for quantile in first:
+            table.add_row(
+                f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 4) for r in measured.values())
+            )
+        return table
+
+    def _size_and_speed(self) -> Table:
+        table = Table("size and speed", "FP32", "INT8", "INT8 / FP32")
+        files = self.bytes.get("fp32_file"), self.bytes.get("int8_file")
+        if any(files):
+            table.add_row("file, KB", *_pair(*(size and size / 1000 for size in files)))
+        batches = next((latency for latency in self.latency_ms.values() if latency), {})
+        for batch in batches:
+            pair = ((self.latency_ms.get(kind) or {}).get(batch) for kind in ("fp32", "int8"))
+            table.add_row(f"ms at batch {batch}", *_pair(*pair))
+        for title, counts in (("integer", self.integer_ops), ("float", self.float_products)):
+            if counts:
+                table.add_row(f"{title} products", "", ", ".join(f"{n} {op}" for op, n in counts.items()), "")
+        return table
+
+
+def _number(value: float | None, unit: str, digits: int = 2) -> str:
+    return "not measured" if value is None else f"{value:.{digits}f} {unit}".strip()
+
+
+def _pair(fp32: float | None, int8: float | None) -> tuple[str, str, str]:
+    share = f"{int8 / fp32:.2f}" if fp32 and int8 else ""
+    return _number(fp32, "", 1), _number(int8, "", 1), share

@@ -1,0 +1,41 @@
+"""`qat-tft predict`: forecasts from an ONNX file and a Parquet file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qat_tft.cli import console
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="ONNX file written by `qat-tft export`.")],
+    parquet_file: Annotated[
+        list[Path],
+        typer.Option(
+            "--parquet-file", help="Parquet file or folder with the training data's columns; repeatable."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")] = Path("forecasts.parquet"),
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            help="Time of the last row that forecasts may know. Default: the latest possible, per series."
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of onnxruntime. Default: as many as it likes.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Forecast the next steps of every series in a Parquet file, with onnxruntime.
+
+    The last rows of a series may lack the target and the observed columns: they are the steps to forecast.
+    """
+    from qat_tft.export.predict import forecast_parquet, write_predictions
+    from qat_tft.export.session import Forecaster
+
+    file = Forecaster(model, threads=threads)
+    paths = parquet_file[0] if len(parquet_file) == 1 else parquet_file
+    predictions = forecast_parquet(file, paths, origin=origin)
+    console.emit(write_predictions(predictions, out), json=json)
