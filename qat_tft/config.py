@@ -1,12 +1,12 @@
 """The configuration of a run: data, model, training and quantization; read from and written to TOML."""
 
 import tomllib
-from datetime import datetime
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from qat_tft.errors import ConfigError
 
@@ -14,6 +14,14 @@ Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Quantile = Annotated[float, Field(gt=0.0, lt=1.0)]
 PositiveInt = Annotated[int, Field(ge=1)]
 ModeName = Literal["off", "aggressive", "full"]
+
+
+def _moment_text(value: object) -> object:
+    return str(value) if isinstance(value, date | int) and not isinstance(value, bool) else value
+
+
+Moment = Annotated[str, BeforeValidator(_moment_text)]
+"""A time as text: ISO 8601, or the whole number of a step. TOML's own dates and numbers are taken as well."""
 
 
 class Section(BaseModel):
@@ -30,10 +38,10 @@ class DataConfig(Section):
     )
     validation: Fraction = Field(default=0.1, description="share of the time span for validation")
     test: Fraction = Field(default=0.1, description="share of the time span for the test")
-    validation_from: datetime | None = Field(
+    validation_from: Moment | None = Field(
         default=None, description="first time of validation, instead of a share"
     )
-    test_from: datetime | None = Field(default=None, description="first time of the test, instead of a share")
+    test_from: Moment | None = Field(default=None, description="first time of the test, instead of a share")
     standardize: Literal["series", "global"] = Field(
         default="series", description="statistics per series or of all"
     )
@@ -99,6 +107,10 @@ class TrainingConfig(Section):
     warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
     gradient_clip: float = Field(default=1.0, gt=0.0, description="largest gradient norm")
+    validation_windows: PositiveInt = Field(
+        default=4096, description="most windows a validation looks at, evenly spaced"
+    )
+    test_windows: PositiveInt = Field(default=16384, description="most windows of the test, evenly spaced")
     patience: PositiveInt = Field(
         default=4, description="epochs without a better validation loss before stopping"
     )

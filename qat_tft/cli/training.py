@@ -1,0 +1,124 @@
+"""What `qat-tft train` does once its options are read: start or resume a run, show it, export if asked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import RenderableType
+
+from qat_tft.cli import console
+from qat_tft.cli.roles import Roles
+from qat_tft.cli.settings import configuration
+from qat_tft.cli.training_display import TrainingDisplay
+from qat_tft.config import RunConfig, read_config_file
+from qat_tft.data.samples import embedded_temperatures, schema_path
+from qat_tft.errors import ConfigError
+from qat_tft.export.graph import ExportResult, export_run
+from qat_tft.schema import Schema
+from qat_tft.training import job
+from qat_tft.training.interrupt import Interrupted
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, and its export where one was asked for."""
+
+    run: job.FinishedRun
+    export: ExportResult | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results of the run, its folder and its export."""
+        value = {"folder": str(self.run.folder.path), **self.run.results.to_json()}
+        return {**value, "export": self.export.to_json()} if self.export else value
+
+    def tables(self) -> Sequence[RenderableType]:
+        """Return the tables of the results and of the export."""
+        return [
+            *self.run.results.tables(),
+            f"Run folder: {self.run.folder.path}",
+            *(self.export.tables() if self.export else ()),
+        ]
+
+
+def start(
+    given: dict[str, Any],
+    roles: dict[str, str],
+    *,
+    schema_file: str | None,
+    config_file: str | None,
+    runs_dir: str,
+    name: str | None,
+) -> Trained:
+    """Train a new run from options and an optional configuration file.
+
+    Raises:
+        UserError: an option, file or value cannot be used.
+        Exit: with 130, after Ctrl-C.
+    """
+    base = read_config_file(config_file) if config_file else {}
+    config = configuration(given, base, where=config_file or "the options")
+    schema = _schema(config, Roles(**roles), schema_file, config_file)
+    return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))
+
+
+def go_on(runs_dir: str, name: str | None) -> Trained:
+    """Resume an interrupted run with the settings it was started with.
+
+    Raises:
+        UserError: there is no such run, or its files or data cannot be used.
+        Exit: with 130, after Ctrl-C.
+    """
+    return _shown(lambda display: job.resume(runs_dir, name, progress=display))
+
+
+def refuse_changes(
+    settings: Sequence[str], *, schema: str | None, config: str | None, name: str | None
+) -> None:
+    """Refuse options that would change a run which is resumed.
+
+    Raises:
+        ConfigError: one was given.
+    """
+    files = {"--schema": schema, "--config": config, "--name": name}
+    changes = [*settings, *(option for option, value in files.items() if value is not None)]
+    if changes:
+        raise ConfigError(
+            f"a resumed run keeps its settings, so {', '.join(changes)} cannot be given",
+            allowed="--resume with --runs-dir and --json",
+            next_step="Start a new run for other settings",
+        )
+
+
+def _shown(run: Callable[[TrainingDisplay], job.FinishedRun]) -> Trained:
+    try:
+        with TrainingDisplay() as display:
+            finished = run(display)
+    except Interrupted as stop:
+        console.note(f"Interrupted, state saved. Go on with `qat-tft train --resume {stop.name}`.")
+        raise typer.Exit(_INTERRUPTED) from None
+    if not finished.folder.load_config().quantization.use_int8:
+        return Trained(finished, None)
+    console.note("Exporting the ONNX files")
+    return Trained(finished, export_run(finished.folder, int8=True))
+
+
+def _schema(
+    config: RunConfig, roles: Roles, schema_file: str | None, config_file: str | None
+) -> Schema | None:
+    if schema_file is not None and roles.given:
+        raise ConfigError("a schema file and role options were given", allowed="one of them")
+    if schema_file is not None:
+        return Schema.read(schema_file)
+    if roles.given:
+        return roles.schema(config.data.parquet_files or [str(embedded_temperatures()[0])])
+    beside = [Path(config_file).with_name("schema.toml")] if config_file else []
+    beside += [schema_path(Path(file)) for file in config.data.parquet_files[:1]]
+    found = next((path for path in beside if path.is_file()), None)
+    if found is None:
+        return None
+    console.note(f"Schema: {found}")
+    return Schema.read(found)

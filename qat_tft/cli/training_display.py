@@ -1,0 +1,76 @@
+"""Shows a training run on standard error: a live bar on a terminal, one plain line per epoch elsewhere."""
+
+from types import TracebackType
+from typing import Self
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from qat_tft.cli import console
+from qat_tft.training.progress import EpochReport, PhaseStart, StepReport
+
+_TITLES = {"fp32": "FP32", "qat": "QAT"}
+_WAITING = "loss -"
+
+
+class TrainingDisplay:
+    """Receives the reports of a run; a context manager, so that the bar is gone before anything else prints."""
+
+    def __init__(self) -> None:
+        self._bar: Progress | None = None
+        self._task: TaskID | None = None
+        if console.messages().is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(bar_width=24),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[figures]}"),
+                TimeRemainingColumn(),
+                console=console.messages(),
+                transient=True,
+            )
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def note(self, text: str) -> None:
+        """Print a sentence above the bar."""
+        console.note(text)
+
+    def phase(self, start: PhaseStart) -> None:
+        """Start a bar for the phase, or say how long it will be."""
+        title = _TITLES.get(start.phase, start.phase)
+        if self._bar is None:
+            going_on = f", going on after step {start.done:,}" if start.done else ""
+            console.note(f"{title}: {start.epochs} epochs, {start.steps:,} steps{going_on}")
+            return
+        if self._task is not None:
+            self._bar.remove_task(self._task)
+        self._task = self._bar.add_task(title, total=start.steps, completed=start.done, figures=_WAITING)
+
+    def step(self, report: StepReport) -> None:
+        """Move the bar; without a terminal a step is silent."""
+        if self._bar is None or self._task is None:
+            return
+        figures = (
+            f"loss {report.loss:.4f}  {report.samples_per_second:,.0f} samples/s  "
+            f"peak {report.peak_mib:,.0f} MiB"
+        )
+        self._bar.update(self._task, completed=report.step, figures=figures)
+
+    def epoch(self, report: EpochReport) -> None:
+        """Print one line with the figures of the epoch."""
+        title = _TITLES.get(report.phase, report.phase)
+        console.note(
+            f"{title} epoch {report.epoch}: train {report.train_loss:.4f}, "
+            f"validation {report.validation_loss:.4f}{' (best)' if report.best else ''}, "
+            f"{report.samples_per_second:,.0f} samples/s, peak {report.peak_mib:,.0f} MiB, "
+            f"{report.seconds:.1f} s"
+        )

@@ -1,0 +1,93 @@
+"""Forecasts of a model over the windows of a part, and how good they are.
+
+Legend: N windows, F horizon, Q quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.windows import Batch, Windows
+from qat_tft.model.loss import q_risk, quantile_loss
+
+
+class Backtest(NamedTuple):
+    """Forecasts and what came, in the target's own unit."""
+
+    quantiles: Tensor  # [N, F, Q]
+    target: Tensor  # [N, F]
+
+    def q_risk(self, levels: tuple[float, ...]) -> dict[float, float]:
+        """Return the normalised quantile loss of each level (Lim et al. 2021, equation 26)."""
+        return dict(zip(levels, q_risk(self.quantiles, self.target, levels).tolist(), strict=True))
+
+
+def backtest(
+    model: nn.Module,
+    scaling: Scaling,
+    windows: Windows,
+    indices: Tensor,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> Backtest:
+    """Forecast the windows at `indices` and scale back; the model is left in the mode it was in."""
+    quantiles, targets = [], []
+    with evaluating(model):
+        for batch in batches_at(windows, indices, batch_size, device):
+            inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+            quantiles.append(scaling.unscale_target(model(*inputs).quantiles, batch.series).cpu())
+            targets.append(batch.target.cpu())
+    return Backtest(torch.cat(quantiles), torch.cat(targets))
+
+
+def validation_loss(
+    model: nn.Module,
+    scaling: Scaling,
+    windows: Windows,
+    indices: Tensor,
+    *,
+    quantiles: tuple[float, ...],
+    batch_size: int,
+    device: torch.device,
+) -> float:
+    """Return the mean quantile loss on the scaled target over the windows at `indices`."""
+    total = 0.0
+    with evaluating(model):
+        for batch in batches_at(windows, indices, batch_size, device):
+            inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+            target = scaling.scale_target(batch.target, batch.series)
+            loss = quantile_loss(model(*inputs).quantiles, target, quantiles)
+            total += float(loss) * len(target)
+    return total / len(indices)
+
+
+def even_indices(count: int, limit: int) -> Tensor:
+    """Return all of 0 .. count - 1, or `limit` of them evenly spaced, ascending, int64."""
+    if count <= limit:
+        return torch.arange(count)
+    return torch.arange(limit) * (count - 1) // max(1, limit - 1)
+
+
+def batches_at(windows: Windows, indices: Tensor, size: int, device: torch.device) -> Iterator[Batch]:
+    """Yield the windows at `indices` in order, `size` at a time, on `device`."""
+    for chunk in indices.split(size):
+        yield Batch(*(tensor.to(device) for tensor in windows[chunk]))
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without gradients and in evaluation mode inside the block; the mode before it is restored."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,100 @@
+"""The data of a run: read, split, fitted and cut into windows, from its configuration alone."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from qat_tft.config import DataConfig, ModelConfig
+from qat_tft.data.panel import Panel
+from qat_tft.data.parquet import read_panel
+from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.samples import embedded_temperatures
+from qat_tft.data.split import Part, Split
+from qat_tft.data.windows import Windows
+from qat_tft.errors import SchemaError
+from qat_tft.schema import Schema
+
+
+@dataclass(frozen=True)
+class RunData:
+    """What a run trains and is tested on; `panel` is encoded."""
+
+    schema: Schema
+    panel: Panel
+    split: Split
+    preprocessing: Preprocessing
+    training: Windows
+    validation: Windows
+    test: Windows
+
+    @property
+    def training_rows(self) -> Tensor:
+        """Bool [rows]: the rows that scaling, vocabularies and the naive forecast's errors come from."""
+        return self.panel.time < self.split.bounds(Part.TRAIN)[1]
+
+    def digest(self) -> str:
+        """Return a fingerprint of rows and times, to notice that the data of a resumed run have changed."""
+        found = hashlib.blake2b(digest_size=16)
+        for tensor in (self.panel.values, self.panel.static, self.panel.time, self.panel.series_start):
+            found.update(tensor.contiguous().numpy().data)
+        return found.hexdigest()
+
+
+def load_data(
+    data: DataConfig,
+    model: ModelConfig,
+    schema: Schema | None,
+    *,
+    preprocessing: Preprocessing | None = None,
+) -> RunData:
+    """Read the rows a configuration names and cut them into windows; no file named: the embedded temperatures.
+
+    Args:
+        data: files, split and standardization.
+        model: history and horizon.
+        schema: roles of the columns; None only for the embedded temperatures.
+        preprocessing: fitted before, by the run that is resumed; otherwise it is fitted on the training rows.
+
+    Raises:
+        SchemaError: the schema is missing or does not fit the file.
+        DataError: the rows cannot be used, or a part has no window.
+        ConfigError: the split leaves a part empty.
+    """
+    files: list[str] = list(data.parquet_files)
+    if not files:
+        path, own_schema = embedded_temperatures()
+        files, schema = [str(path)], schema or own_schema
+    if schema is None:
+        raise SchemaError(
+            "no schema is given",
+            where=files[0],
+            next_step="Name the roles with --schema FILE or with --time, --target and the other role options; "
+            "`qat-tft inspect FILE --write-schema schema.toml` proposes one",
+        )
+    raw = read_panel(files[0] if len(files) == 1 else files, schema)
+    split = _split(data, raw)
+    fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize)
+    panel = fitted.encode(raw)
+
+    def windows(part: Part) -> Windows:
+        return Windows(
+            panel,
+            history=model.history,
+            horizon=model.horizon,
+            split=split,
+            part=part,
+            unknown_rate=data.unknown_rate,
+        )
+
+    return RunData(
+        schema, panel, split, fitted, windows(Part.TRAIN), windows(Part.VALIDATION), windows(Part.TEST)
+    )
+
+
+def _split(data: DataConfig, panel: Panel) -> Split:
+    if data.validation_from is not None:
+        return Split.by_time(panel, data.validation_from, data.test_from)
+    return Split.by_fraction(panel, data.validation, data.test)

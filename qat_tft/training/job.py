@@ -1,0 +1,278 @@
+"""A whole run: data, FP32 training, calibration, quantization-aware training, evaluation, run folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import nn
+
+from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.config import RunConfig, TrainingConfig
+from qat_tft.data.loader import batches
+from qat_tft.data.scaling import Scaling
+from qat_tft.errors import ConfigError, RunFolderError
+from qat_tft.evaluation.results import RunResults
+from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.calibrate import calibrate
+from qat_tft.quantization.prepare import Phase as QuantizationPhase
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.schema import Schema
+from qat_tft.training import outcome
+from qat_tft.training.build import build_model, build_qat_model
+from qat_tft.training.dataset import RunData, load_data
+from qat_tft.training.interrupt import InterruptRequest
+from qat_tft.training.loop import Phase, PhasePlan, Surroundings, copy_weights
+from qat_tft.training.metrics import MetricsLog
+from qat_tft.training.progress import Progress, Silent
+from qat_tft.training.run_folder import RunFolder, WeightsKind
+from qat_tft.training.savings import measure_savings
+from qat_tft.training.schedule import ranges_are_frozen
+from qat_tft.training.state import Position, SavedState, load_state
+from qat_tft.training.step import TrainingStep, to_device
+
+STATE_FILE = "state.safetensors"
+FP32: WeightsKind = "fp32"
+QAT: WeightsKind = "qat"
+PTQ = "ptq"
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A finished run: its folder and its results."""
+
+    folder: RunFolder
+    results: RunResults
+
+
+def train(
+    config: RunConfig,
+    schema: Schema | None = None,
+    *,
+    runs_dir: str | Path = "runs",
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> FinishedRun:
+    """Train as configured and leave a finished run folder.
+
+    Args:
+        config: every setting; without Parquet files the embedded temperatures are used.
+        schema: roles of the columns; None only for the embedded temperatures.
+        runs_dir: where run folders stand.
+        name: of the run; by default the time.
+        progress: receives the reports; by default nobody.
+
+    Raises:
+        UserError: data, schema, configuration or run folder cannot be used; the loss became non-finite.
+        Interrupted: Ctrl-C; `resume` goes on.
+    """
+    data = load_data(config.data, config.model, schema)
+    folder = RunFolder.create(runs_dir, name)
+    folder.write_setup(config, data.schema, data.preprocessing)
+    return _Run(config, data, folder, progress or Silent(), None).finish()
+
+
+def resume(
+    runs_dir: str | Path = "runs", name: str | None = None, *, progress: Progress | None = None
+) -> FinishedRun:
+    """Go on with an unfinished run, to the same weights that it would have had without the interruption.
+
+    Args:
+        runs_dir: where run folders stand.
+        name: of the run; by default the unfinished run that was written to last.
+        progress: receives the reports; by default nobody.
+
+    Raises:
+        UserError: there is no such run, its files are damaged, or its data have changed since.
+        Interrupted: Ctrl-C again.
+    """
+    folder = RunFolder.unfinished(runs_dir, name)
+    config = folder.load_config()
+    data = load_data(
+        config.data, config.model, folder.load_schema(), preprocessing=folder.load_preprocessing()
+    )
+    state = folder.path / STATE_FILE
+    saved = load_state(state) if state.exists() else None
+    if saved is not None and saved.position.data_digest != data.digest():
+        raise RunFolderError(
+            "the data have changed since this run was interrupted",
+            where=str(folder.path),
+            next_step="Restore the Parquet files, or start a new run",
+        )
+    return _Run(config, data, folder, progress or Silent(), saved).finish()
+
+
+class _Run:
+    """One pass through the phases, from the start or from a saved state."""
+
+    def __init__(
+        self,
+        config: RunConfig,
+        data: RunData,
+        folder: RunFolder,
+        progress: Progress,
+        saved: SavedState | None,
+    ) -> None:
+        self.config, self.data, self.folder, self.progress, self.saved = config, data, folder, progress, saved
+        self.position = saved.position if saved else Position(data_digest=data.digest())
+        self.device: torch.device = make_accelerator(config.training).device
+        self.scaling: Scaling = data.preprocessing.scaling().to(self.device)
+
+    def finish(self) -> FinishedRun:
+        """Train what is left to train, evaluate, and give the folder its final name."""
+        for note in (*self.data.panel.notes, *self.data.training.notes):
+            self.progress.note(note)
+        keep = self.position.metrics_bytes
+        with InterruptRequest() as interrupt, MetricsLog(self.folder.path, keep_bytes=keep) as metrics:
+            model = self._float_model(interrupt, metrics)
+            if self.config.quantization.use_qat:
+                self._quantized_model(model, interrupt, metrics)
+        outcome.write_check_windows(self.folder, self.data.test)
+        results = outcome.results_of(self.folder.name, self.config, self.data, self.position, model)
+        self.folder.write_results(results.to_json())
+        (self.folder.path / STATE_FILE).unlink(missing_ok=True)
+        self.folder.finish()
+        return FinishedRun(self.folder, results)
+
+    def _float_model(self, interrupt: InterruptRequest, metrics: MetricsLog) -> TemporalFusionTransformer:
+        torch.manual_seed(self.config.training.seed)
+        model = build_model(self.config.model, self.data.preprocessing, self.data.schema).to(self.device)
+        if self.position.phase != FP32:
+            model.load_state_dict(self.folder.load_fp32_model().state_dict())
+            return model
+        self._report_savings(model)
+        training = self.config.training
+        plan = PhasePlan(FP32, training.epochs, 0, training.learning_rate, training.patience)
+        self._phase(plan, model, interrupt, metrics)
+        self.folder.write_weights(FP32, copy_weights(model))
+        self._record(FP32, model)
+        return model
+
+    def _quantized_model(
+        self, model: TemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog
+    ) -> None:
+        settings = self.config.quantization
+        quantized = build_qat_model(model, settings.target).to(self.device)
+        if self.position.phase == FP32:
+            self.position = self.position.next_phase(QAT)
+            self._calibrate(quantized)
+        plan = PhasePlan(
+            QAT,
+            settings.qat_epochs,
+            self.config.training.epochs,
+            settings.qat_learning_rate,
+            patience=None,
+            before_step=partial(_set_quantization_phase, quantized, frozen=settings.frozen),
+            score_start=True,
+        )
+        self._phase(plan, quantized, interrupt, metrics)
+        quantized.set_phase(QuantizationPhase.FROZEN)
+        self.folder.write_weights(QAT, copy_weights(quantized))
+        self._record(QAT, quantized)
+
+    def _calibrate(self, quantized: QATTemporalFusionTransformer) -> None:
+        seed, size = self.config.training.seed, self.config.training.batch_size
+        drawn = batches(self.data.training, size, shuffle=True, seed=seed, epoch=0)
+        inputs = (
+            self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+            for batch in (to_device(raw, self.device) for raw in drawn)
+        )
+        report = calibrate(quantized, islice(inputs, self.config.quantization.calibration_batches))
+        self.progress.note(f"Calibrated on {report.batches} training batches")
+        if report.refused:
+            self.progress.note(f"Refused {report.refused} batches with non-finite values in calibration")
+        quantized.set_phase(QuantizationPhase.FROZEN)
+        self._record(PTQ, quantized)
+
+    def _phase(
+        self, plan: PhasePlan, model: nn.Module, interrupt: InterruptRequest, metrics: MetricsLog
+    ) -> None:
+        training = self.config.training
+        accelerator = make_accelerator(training)
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=plan.peak, weight_decay=training.weight_decay, fused=True
+        )
+        step = TrainingStep(
+            accelerator=accelerator,
+            model=model,
+            scaling=self.scaling,
+            schema=self.data.schema,
+            optimizer=accelerator.prepare_optimizer(optimizer),
+            run_segment=runner_for(training.segments_mode),
+            quantiles=self.config.model.quantiles,
+            gradient_clip=training.gradient_clip,
+        )
+        around = Surroundings(
+            config=training,
+            accelerator=accelerator,
+            scaling=self.scaling,
+            training=self.data.training,
+            validation=self.data.validation,
+            state_path=self.folder.path / STATE_FILE,
+            run_name=self.folder.name,
+            progress=self.progress,
+            metrics=metrics,
+            interrupt=interrupt,
+        )
+        saved, self.saved = self.saved, None
+        Phase(around, plan, step, self.position).run(saved)
+        if self.position.best_loss is not None:
+            self.position.validation_loss[plan.name] = self.position.best_loss
+
+    def _report_savings(self, model: TemporalFusionTransformer) -> None:
+        mode = self.config.training.segments_mode
+        if mode == "off" or self.position.savings is not None:
+            return
+        batch = next(iter(batches(self.data.training, self.config.training.batch_size)))
+        savings = measure_savings(
+            model, self.scaling, batch, mode=mode, quantiles=self.config.model.quantiles, device=self.device
+        )
+        self.progress.note(savings.sentence())
+        self.position.savings = savings.to_json()
+
+    def _record(self, name: str, model: nn.Module) -> None:
+        self.position.q_risk[name] = outcome.test_q_risk(
+            model, self.scaling, self.data.test, self.config, self.device
+        )
+
+
+def make_accelerator(config: TrainingConfig) -> Accelerator:
+    """Return the accelerator for the device, number format and accumulation of a configuration.
+
+    Raises:
+        ConfigError: the device or format is not there, or several processes were launched.
+    """
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("no CUDA device is available", where="training.device", allowed="auto, cpu")
+    on_cpu = config.device == "cpu" or not torch.cuda.is_available()
+    if config.precision == "fp16" and on_cpu:
+        raise ConfigError("fp16 needs a CUDA device", where="training.precision", allowed="fp32, bf16")
+    # accelerate keeps its choice for the whole process; a later run may choose otherwise
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(
+        cpu=on_cpu,
+        mixed_precision="no" if config.precision == "fp32" else config.precision,
+        gradient_accumulation_steps=config.accumulation,
+    )
+    if accelerator.num_processes > 1:
+        raise ConfigError(
+            f"{accelerator.num_processes} processes were launched",
+            allowed="one process",
+            next_step="Run `qat-tft train` directly",
+        )
+    return accelerator
+
+
+def _set_quantization_phase(
+    model: QATTemporalFusionTransformer, step: int, steps: int, *, frozen: float
+) -> None:
+    wanted = (
+        QuantizationPhase.FROZEN if ranges_are_frozen(step, steps, frozen=frozen) else QuantizationPhase.QAT
+    )
+    if model.phase is not wanted:
+        model.set_phase(wanted)

@@ -1,0 +1,272 @@
+"""The loop over epochs and steps of one phase, resumable after every step."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from qat_tft.config import TrainingConfig
+from qat_tft.data.loader import batches
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.windows import Batch, Windows
+from qat_tft.evaluation.backtest import even_indices, validation_loss
+from qat_tft.training.interrupt import Interrupted, InterruptRequest
+from qat_tft.training.metrics import MetricsLog, peak_process_mib
+from qat_tft.training.progress import EpochReport, PhaseStart, Progress, StepReport
+from qat_tft.training.schedule import learning_rate
+from qat_tft.training.state import (
+    Position,
+    SavedState,
+    restore_optimizer,
+    restore_random_state,
+    save_state,
+)
+from qat_tft.training.step import StepOutcome, TrainingStep
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the phases of a run share.
+
+    Attributes:
+        config: the training section.
+        accelerator: device, number format, loss scaling.
+        scaling: from raw to scaled values, on the device.
+        training, validation: windows of those parts.
+        state_path: where the resumable state is kept.
+        run_name: what to resume after an interruption.
+        progress, metrics: where reports go.
+        interrupt: asked after every step.
+    """
+
+    config: TrainingConfig
+    accelerator: Accelerator
+    scaling: Scaling
+    training: Windows
+    validation: Windows
+    state_path: Path
+    run_name: str
+    progress: Progress
+    metrics: MetricsLog
+    interrupt: InterruptRequest
+
+
+def _nothing(step: int, steps: int) -> None:
+    """Change nothing before a step."""
+
+
+@dataclass(frozen=True)
+class PhasePlan:
+    """One phase: its length and learning rate, and what happens before each of its steps.
+
+    Attributes:
+        name: "fp32" or "qat".
+        epochs: the most epochs it makes.
+        first_epoch: number of its first epoch in the order of the data, so that phases see other shuffles.
+        peak: the largest learning rate.
+        patience: epochs without improvement after which it stops; None: never early.
+        before_step: called with the step and the number of steps; sets the quantization phase.
+        score_start: whether the weights at the start are a candidate for the best ones.
+    """
+
+    name: str
+    epochs: int
+    first_epoch: int
+    peak: float
+    patience: int | None
+    before_step: Callable[[int, int], None] = _nothing
+    score_start: bool = False
+
+
+class Phase:
+    """Trains a model through one phase and leaves its best weights in it."""
+
+    def __init__(self, around: Surroundings, plan: PhasePlan, step: TrainingStep, position: Position) -> None:
+        self.around = around
+        self.plan = plan
+        self.step = step
+        self.position = position
+        self.best: dict[str, Tensor] = {}
+        config = around.config
+        loaded = -(-len(around.training) // config.batch_size)
+        wanted = config.batches_per_epoch or loaded
+        self.batches_per_epoch = min(wanted, loaded)
+        self.steps_per_epoch = -(-self.batches_per_epoch // config.accumulation)
+        self.steps = self.steps_per_epoch * plan.epochs
+
+    @property
+    def model(self) -> nn.Module:
+        """The model that is trained."""
+        return self.step.model
+
+    def run(self, saved: SavedState | None = None) -> None:
+        """Train to the end of the phase, from its start or from a saved state; keep the best weights.
+
+        Raises:
+            Interrupted: the user asked to stop; the state is on disk.
+            NonFiniteLossError: the loss or gradient became non-finite; the state before that epoch is on disk.
+            RunFolderError: the state cannot be written.
+        """
+        if saved is None:
+            self._start()
+        else:
+            self._resume(saved)
+        position = self.position
+        self.around.progress.phase(PhaseStart(self.plan.name, self.plan.epochs, self.steps, position.step))
+        while position.epoch < self.plan.epochs and not self._is_stale():
+            self._epoch()
+            self._stop_if_asked()
+        self.model.load_state_dict(self.best)
+
+    def _start(self) -> None:
+        torch.manual_seed(self.around.config.seed + self.plan.first_epoch)
+        self.best = copy_weights(self.model)
+        if self.plan.score_start:
+            self.plan.before_step(self.steps, self.steps)
+            self.position.best_loss = self._validate()
+        self._save()
+
+    def _resume(self, saved: SavedState) -> None:
+        self.model.load_state_dict(saved.model)
+        self.best = saved.best
+        restore_optimizer(self.step.optimizer, saved)
+        if self.around.accelerator.scaler is not None:
+            self.around.accelerator.scaler.load_state_dict(saved.scaler)
+        restore_random_state(saved.random)
+
+    def _epoch(self) -> None:
+        position, started = self.position, time.perf_counter()
+        done_before = position.windows
+        rate = 0.0
+        for group in self._groups():
+            rate = self._set_learning_rate()
+            self.plan.before_step(position.step, self.steps)
+            place = f"{self.plan.name} epoch {position.epoch + 1}, batch {position.step_in_epoch + 1}"
+            outcome = self.step(group, place=place)
+            self._advance(outcome)
+            speed = (position.windows - done_before) / (time.perf_counter() - started)
+            self._report_step(outcome, rate, speed)
+            if position.step_in_epoch < self.steps_per_epoch and self.around.interrupt.requested:
+                position.seconds += time.perf_counter() - started
+                self._save()
+                self._stop_if_asked()
+        trained = time.perf_counter() - started
+        speed = (position.windows - done_before) / trained if trained else 0.0
+        self._finish_epoch(rate, speed, started)
+
+    def _groups(self) -> Iterator[tuple[Batch, ...]]:
+        config = self.around.config
+        skip = self.position.step_in_epoch * config.accumulation
+        loaded = batches(
+            self.around.training,
+            config.batch_size,
+            shuffle=True,
+            seed=config.seed,
+            epoch=self.plan.first_epoch + self.position.epoch,
+            skip=skip,
+        )
+        return _grouped(islice(loaded, self.batches_per_epoch - skip), config.accumulation)
+
+    def _advance(self, outcome: StepOutcome) -> None:
+        self.position.step += 1
+        self.position.step_in_epoch += 1
+        self.position.loss_sum += outcome.loss * outcome.windows
+        self.position.windows += outcome.windows
+
+    def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
+        position = self.position
+        loss = self._validate()
+        better = position.best_loss is None or loss < position.best_loss
+        if better:
+            position.best_loss, position.stale_epochs = loss, 0
+            self.best = copy_weights(self.model)
+        else:
+            position.stale_epochs += 1
+        seconds = time.perf_counter() - started
+        report = EpochReport(
+            phase=self.plan.name,
+            epoch=position.epoch + 1,
+            step=position.step,
+            train_loss=position.loss_sum / max(1, position.windows),
+            validation_loss=loss,
+            learning_rate=rate,
+            samples_per_second=speed,
+            peak_mib=peak_process_mib(),
+            seconds=seconds,
+            best=better,
+        )
+        self.around.metrics.write(report.to_json())
+        self.around.progress.epoch(report)
+        position.epoch += 1
+        position.step_in_epoch, position.loss_sum, position.windows = 0, 0.0, 0
+        position.seconds += seconds
+        self._save()
+
+    def _validate(self) -> float:
+        return validation_loss(
+            self.model,
+            self.around.scaling,
+            self.around.validation,
+            even_indices(len(self.around.validation), self.around.config.validation_windows),
+            quantiles=self.step.quantiles,
+            batch_size=self.around.config.batch_size,
+            device=self.around.accelerator.device,
+        )
+
+    def _set_learning_rate(self) -> float:
+        rate = learning_rate(
+            self.position.step, self.steps, peak=self.plan.peak, warmup=self.around.config.warmup
+        )
+        for group in self.step.optimizer.param_groups:
+            group["lr"] = rate
+        return rate
+
+    def _report_step(self, outcome: StepOutcome, rate: float, speed: float) -> None:
+        self.around.progress.step(
+            StepReport(
+                phase=self.plan.name,
+                epoch=self.position.epoch + 1,
+                step=self.position.step,
+                loss=outcome.loss,
+                gradient_norm=outcome.gradient_norm,
+                learning_rate=rate,
+                samples_per_second=speed,
+                peak_mib=peak_process_mib(),
+            )
+        )
+
+    def _is_stale(self) -> bool:
+        return self.plan.patience is not None and self.position.stale_epochs >= self.plan.patience
+
+    def _stop_if_asked(self) -> None:
+        if self.around.interrupt.requested:
+            raise Interrupted(self.around.run_name)
+
+    def _save(self) -> None:
+        self.position.metrics_bytes = self.around.metrics.length
+        scaler = self.around.accelerator.scaler
+        save_state(
+            self.around.state_path,
+            self.position,
+            model=self.model,
+            best=self.best,
+            optimizer=self.step.optimizer,
+            scaler=scaler.state_dict() if scaler is not None else {},
+        )
+
+
+def _grouped(loaded: Iterator[Batch], size: int) -> Iterator[tuple[Batch, ...]]:
+    while group := tuple(islice(loaded, size)):
+        yield group
+
+
+def copy_weights(model: nn.Module) -> dict[str, Tensor]:
+    """Return the model's state on the CPU, independent of the model."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}

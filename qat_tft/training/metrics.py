@@ -1,0 +1,95 @@
+"""Where the figures of a run go: metrics.jsonl, one JSON object a line, and TensorBoard when it is installed."""
+
+from __future__ import annotations
+
+import json
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+import torch
+
+from qat_tft.errors import RunFolderError
+
+TENSORBOARD_FOLDER = "tensorboard"
+MIB = 2**20
+
+
+class MetricsLog:
+    """Appends to metrics.jsonl of a run folder; a context manager, so that the file is closed on errors.
+
+    Args:
+        folder: the run folder.
+        keep_bytes: what stands after these bytes is dropped: lines of steps that are made again.
+    """
+
+    def __init__(self, folder: Path, *, keep_bytes: int = 0) -> None:
+        self._path = folder / "metrics.jsonl"
+        try:
+            self._file = open(self._path, "ab")  # noqa: SIM115 - closed in __exit__
+            self._file.truncate(keep_bytes)
+        except OSError as failure:
+            raise _cannot_write(self._path, failure) from None
+        self._board = _tensorboard(folder / TENSORBOARD_FOLDER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+        if self._board is not None:
+            self._board.close()
+
+    @property
+    def length(self) -> int:
+        """Bytes written, all of them on disk."""
+        return self._path.stat().st_size
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Append one line; numbers of a record with a `step` also go to TensorBoard, under its `phase`.
+
+        Raises:
+            RunFolderError: the file system refuses.
+        """
+        try:
+            self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+            self._file.flush()
+        except OSError as failure:
+            raise _cannot_write(self._path, failure) from None
+        if self._board is not None and "step" in record:
+            for name, value in record.items():
+                if isinstance(value, float):
+                    self._board.add_scalar(f"{record['phase']}/{name}", value, record["step"])
+
+
+def _tensorboard(folder: Path) -> Any:
+    if find_spec("tensorboard") is None:
+        return None
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder))
+
+
+def _cannot_write(path: Path, failure: OSError) -> RunFolderError:
+    return RunFolderError(
+        f"cannot write: {failure.strerror}",
+        where=str(path),
+        next_step="Free space there, then go on with `qat-tft train --resume`",
+    )
+
+
+def peak_process_mib() -> float:
+    """Return the largest memory that this process has used so far: resident on the CPU, allocated on CUDA, MiB."""
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated() / MIB
+    if sys.platform == "win32":
+        return float(psutil.Process().memory_info().peak_wset) / MIB
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB

@@ -1,0 +1,46 @@
+"""Which columns of a batch made a loss non-finite: those with non-finite values, else the most extreme."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from qat_tft.schema import Schema
+
+EXTREME = 100.0
+"""Standard deviations from the training mean past which a scaled value is worth naming."""
+_NAMED = 5
+
+
+def explain_batch(schema: Schema, inputs: Sequence[Tensor], target: Tensor) -> str:
+    """Say which columns hold the non-finite or extreme values of a scaled batch.
+
+    Args:
+        schema: names the columns.
+        inputs: scaled static [B, Vs], historical [B, history, Vh] and future [B, horizon, Vf].
+        target: scaled, [B, horizon].
+    """
+    extremes: dict[str, float] = {}
+    for group, tensor in zip(schema.groups, inputs, strict=True):
+        for index, column in enumerate(group.real):
+            _keep_largest(extremes, column, tensor[..., index])
+    _keep_largest(extremes, schema.target, target)
+    broken = [column for column, value in extremes.items() if value == float("inf")]
+    if broken:
+        return f"non-finite values in {_listed([repr(column) for column in broken])}"
+    largest = sorted(extremes.items(), key=lambda item: -item[1])
+    named = [f"{column!r} ({value:.3g})" for column, value in largest if value > EXTREME]
+    if named:
+        return f"values far from the training mean, in standard deviations: {_listed(named)}"
+    return "no column holds a non-finite or extreme value, so the weights have diverged"
+
+
+def _keep_largest(extremes: dict[str, float], column: str, values: Tensor) -> None:
+    finite = bool(torch.isfinite(values).all())
+    size = float(values.abs().max()) if finite and values.numel() else (0.0 if finite else float("inf"))
+    extremes[column] = max(size, extremes.get(column, 0.0))
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

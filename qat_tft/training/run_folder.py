@@ -1,0 +1,296 @@
+"""The run folder `runs/NAME/`: where a run keeps its files, how it is found, and how its models come back."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from qat_tft.config import RunConfig
+from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.windows import Batch
+from qat_tft.errors import RunFolderError, UserError
+from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.prepare import Phase, QATTemporalFusionTransformer
+from qat_tft.schema import Schema
+from qat_tft.training import files
+from qat_tft.training.build import build_model, build_qat_model
+
+LATEST = "latest"
+UNFINISHED = ".unfinished"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+WeightsKind = Literal["fp32", "qat"]
+
+
+class RunFolder:
+    """The files of one run.
+
+    A run trains in `NAME.unfinished`, where it can be resumed; the finished folder is renamed to `NAME`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        """The name of the run, the same before and after it finished."""
+        return self.path.name.removesuffix(UNFINISHED)
+
+    @classmethod
+    def create(cls, root: str | Path, name: str | None = None) -> RunFolder:
+        """Make the folder of a new, unfinished run; without a name, the time names it.
+
+        Raises:
+            RunFolderError: the name is not usable or taken, or the folder cannot be written.
+        """
+        root = Path(root)
+        name = _free_name(root) if name is None else _usable(name)
+        folder = cls(root / f"{name}{UNFINISHED}")
+        if (root / name).exists() or folder.path.exists():
+            state = "unfinished" if folder.path.exists() else "finished"
+            raise RunFolderError(
+                f"there is a {state} run of that name already",
+                where=str(root / name),
+                next_step=f"Choose another --name{f', or --resume {name}' if state == 'unfinished' else ''}",
+            )
+        try:
+            folder.path.mkdir(parents=True)
+        except OSError as failure:
+            raise RunFolderError(
+                f"cannot make the run folder: {failure.strerror}",
+                where=str(folder.path),
+                next_step="Choose a writable folder with --runs-dir",
+            ) from None
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Return a finished run's folder.
+
+        Raises:
+            RunFolderError: there is none at `path`, or it is unfinished.
+        """
+        path = Path(path)
+        if path.name.endswith(UNFINISHED) or not path.exists():
+            unfinished = path.with_name(path.name.removesuffix(UNFINISHED) + UNFINISHED)
+            if unfinished.is_dir():
+                name = unfinished.name.removesuffix(UNFINISHED)
+                raise RunFolderError(
+                    "this run is not finished",
+                    where=str(path),
+                    next_step=f"Finish it with `qat-tft train --resume {name}`",
+                )
+        if not path.is_dir():
+            raise RunFolderError("no run folder", where=str(path), next_step="Train one with `qat-tft train`")
+        if not (path / "config.toml").is_file():
+            raise RunFolderError(
+                "not a run folder: it has no config.toml",
+                where=str(path),
+                next_step="Name a folder that `qat-tft train` wrote",
+            )
+        return cls(path)
+
+    @classmethod
+    def latest(cls, root: str | Path) -> RunFolder:
+        """Return the newest finished run under `root`.
+
+        Raises:
+            RunFolderError: there is no finished run.
+        """
+        pointer = Path(root) / LATEST
+        if not pointer.is_file():
+            raise RunFolderError(
+                "no finished run", where=str(root), next_step="Train one with `qat-tft train`, or name a run"
+            )
+        return cls.open(Path(root) / files.read_text(pointer).strip())
+
+    @classmethod
+    def find(cls, run: str | None, root: str | Path) -> RunFolder:
+        """Return the run a user means: a path, a name under `root`, or the newest one for None.
+
+        Raises:
+            RunFolderError: there is no such finished run.
+        """
+        if run is None or run == LATEST:
+            return cls.latest(root)
+        here = Path(root) / run
+        return cls.open(here if here.is_dir() or not Path(run).is_dir() else run)
+
+    @classmethod
+    def unfinished(cls, root: str | Path, name: str | None = None) -> RunFolder:
+        """Return an unfinished run: the one called `name`, or the one written to last.
+
+        Raises:
+            RunFolderError: there is no such unfinished run.
+        """
+        root = Path(root)
+        waiting = sorted(root.glob(f"*{UNFINISHED}"), key=lambda path: path.stat().st_mtime)
+        if name is None and waiting:
+            return cls(waiting[-1])
+        wanted = root / f"{_usable(name)}{UNFINISHED}" if name else root
+        if name and wanted.is_dir():
+            return cls(wanted)
+        if name and (root / name).is_dir():
+            raise RunFolderError("this run is finished: nothing to resume", where=str(root / name))
+        names = ", ".join(path.name.removesuffix(UNFINISHED) for path in waiting)
+        raise RunFolderError(
+            f"no unfinished run called {name!r}" if name else "no unfinished run",
+            where=str(root),
+            allowed=names,
+            next_step="Start one with `qat-tft train`",
+        )
+
+    def finish(self) -> None:
+        """Rename the folder to its final name and make it the latest run.
+
+        Raises:
+            RunFolderError: the file system refuses.
+        """
+        final = self.path.with_name(self.name)
+        try:
+            os.rename(self.path, final)
+        except OSError as failure:
+            raise RunFolderError(
+                f"cannot rename to {final}: {failure.strerror}", where=str(self.path)
+            ) from None
+        self.path = final
+        files.write_text(final.parent / LATEST, f"{self.name}\n")
+
+    def write_setup(self, config: RunConfig, schema: Schema, preprocessing: Preprocessing) -> None:
+        """Write what is known before the first step: config.toml, schema.toml, preprocessing.json."""
+        files.write_text(self.path / "config.toml", config.to_toml())
+        files.write_text(self.path / "schema.toml", schema.to_toml())
+        files.write_json(self.path / "preprocessing.json", preprocessing.to_json())
+
+    def write_weights(self, kind: WeightsKind, weights: dict[str, torch.Tensor]) -> None:
+        """Write fp32.safetensors or qat.safetensors."""
+        files.write_tensors(self.path / f"{kind}.safetensors", weights, kind=kind)
+
+    def write_check_windows(self, windows: Batch) -> None:
+        """Write check_windows.safetensors: raw windows of the test part."""
+        files.write_tensors(self.path / "check_windows.safetensors", windows._asdict(), kind="windows")
+
+    def write_results(self, results: dict[str, Any]) -> None:
+        """Write results.json."""
+        files.write_json(self.path / "results.json", results)
+
+    def load_config(self) -> RunConfig:
+        """Return the run's configuration.
+
+        Raises:
+            RunFolderError: config.toml is missing or not a configuration of this version.
+        """
+        path = self.path / "config.toml"
+        text = files.read_text(path)
+        try:
+            return RunConfig.from_toml(text, where=str(path))
+        except UserError as problem:
+            raise RunFolderError(problem.what, where=str(path), allowed=problem.allowed) from None
+
+    def load_schema(self) -> Schema:
+        """Return the run's schema.
+
+        Raises:
+            RunFolderError: schema.toml is missing or not a schema.
+        """
+        path = self.path / "schema.toml"
+        text = files.read_text(path)
+        try:
+            return Schema.from_toml(text, where=str(path))
+        except UserError as problem:
+            raise RunFolderError(problem.what, where=str(path), allowed=problem.allowed) from None
+
+    def load_preprocessing(self) -> Preprocessing:
+        """Return the vocabularies and scaling statistics that the run fitted.
+
+        Raises:
+            RunFolderError: preprocessing.json is missing, cut short or not ours.
+        """
+        path = self.path / "preprocessing.json"
+        value = files.read_json(path)
+        try:
+            return Preprocessing.from_json(value)
+        except ValueError as problem:
+            raise RunFolderError(f"not the preprocessing of a run: {problem}", where=str(path)) from None
+
+    def load_fp32_model(self) -> TemporalFusionTransformer:
+        """Return the floating-point model in evaluation mode.
+
+        Raises:
+            RunFolderError: a file is missing, cut short, not ours, or does not fit the configuration.
+        """
+        model = build_model(self.load_config().model, self.load_preprocessing(), self.load_schema())
+        self._load_weights("fp32", model)
+        return model.eval()
+
+    def load_qat_model(self) -> QATTemporalFusionTransformer:
+        """Return the quantization-aware model in evaluation mode, its ranges frozen.
+
+        Raises:
+            RunFolderError: as `load_fp32_model`, or the run was not quantization-aware.
+        """
+        if not (self.path / "qat.safetensors").exists() and (self.path / "fp32.safetensors").exists():
+            raise RunFolderError(
+                "this run was trained without quantization",
+                where=str(self.path),
+                next_step="Train with `qat-tft train --use-qat`",
+            )
+        model = build_qat_model(self.load_fp32_model(), self.load_config().quantization.target)
+        self._load_weights("qat", model)
+        model.set_phase(Phase.FROZEN)
+        return model.eval()
+
+    def load_check_windows(self) -> Batch:
+        """Return raw windows of the test part: static, historical, future, target and series.
+
+        Raises:
+            RunFolderError: check_windows.safetensors is missing, cut short or not ours.
+        """
+        path = self.path / "check_windows.safetensors"
+        tensors, _ = files.read_tensors(path, kind="windows")
+        try:
+            return Batch(**tensors)
+        except TypeError as problem:
+            raise RunFolderError(f"not the windows of this version: {problem}", where=str(path)) from None
+
+    def load_results(self) -> dict[str, Any]:
+        """Return results.json.
+
+        Raises:
+            RunFolderError: it is missing or cut short.
+        """
+        return files.read_json(self.path / "results.json")
+
+    def _load_weights(self, kind: WeightsKind, model: nn.Module) -> None:
+        path = self.path / f"{kind}.safetensors"
+        tensors, _ = files.read_tensors(path, kind=kind)
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError as mismatch:
+            raise RunFolderError(
+                f"the weights do not fit config.toml: {str(mismatch).splitlines()[-1].strip()}",
+                where=str(path),
+                next_step="Restore the folder from a copy, or train again with `qat-tft train`",
+            ) from None
+
+
+def _usable(name: str) -> str:
+    if not _NAME.fullmatch(name) or name == LATEST or name.endswith(UNFINISHED):
+        raise RunFolderError(
+            f"{name!r} cannot name a run",
+            allowed=f"letters, digits, dot, dash and underscore; not {LATEST!r}",
+            next_step="Choose another --name",
+        )
+    return name
+
+
+def _free_name(root: Path) -> str:
+    name = f"{datetime.now():%Y%m%d-%H%M%S}"
+    taken = {path.name.removesuffix(UNFINISHED) for path in root.glob(f"{name}*")}
+    return name if name not in taken else f"{name}-{len(taken) + 1}"

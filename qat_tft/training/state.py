@@ -1,0 +1,175 @@
+"""The resumable state of a run in one file: tensors in safetensors, everything else as JSON in its header."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from qat_tft.errors import RunFolderError
+from qat_tft.training import files
+
+KIND = "state"
+VERSION = 1
+
+
+@dataclass
+class Position:
+    """Where a run stands, between two optimizer steps.
+
+    Attributes:
+        phase: "fp32" or "qat".
+        epoch: epoch in progress, from 0 within the phase.
+        step_in_epoch: steps already made in it.
+        step: steps already made in the phase.
+        loss_sum, windows: sums over those steps of this epoch.
+        best_loss: least validation loss of the phase so far; None before the first.
+        stale_epochs: epochs since then.
+        seconds: training time so far, in all phases.
+        metrics_bytes: length of metrics.jsonl at this point; lines after it are dropped on resuming.
+        data_digest: fingerprint of the rows trained on.
+        q_risk: results so far: forecast to its q-risk per quantile on the test part.
+        validation_loss: best validation loss of each finished phase.
+        savings: what checkpointing saves, measured once.
+    """
+
+    phase: str = "fp32"
+    epoch: int = 0
+    step_in_epoch: int = 0
+    step: int = 0
+    loss_sum: float = 0.0
+    windows: int = 0
+    best_loss: float | None = None
+    stale_epochs: int = 0
+    seconds: float = 0.0
+    metrics_bytes: int = 0
+    data_digest: str = ""
+    q_risk: dict[str, list[float]] = field(default_factory=dict)
+    validation_loss: dict[str, float] = field(default_factory=dict)
+    savings: dict[str, Any] | None = None
+
+    def next_phase(self, name: str) -> Position:
+        """Return the position at the start of the next phase; what the run has found so far goes with it."""
+        return Position(
+            phase=name,
+            seconds=self.seconds,
+            metrics_bytes=self.metrics_bytes,
+            data_digest=self.data_digest,
+            q_risk=self.q_risk,
+            validation_loss=self.validation_loss,
+            savings=self.savings,
+        )
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """A state read back; the tensors are grouped by what they belong to."""
+
+    position: Position
+    model: dict[str, Tensor]
+    best: dict[str, Tensor]
+    random: dict[str, Tensor]
+    optimizer: dict[str, Tensor]
+    optimizer_groups: list[dict[str, Any]]
+    scaler: dict[str, Any]
+
+
+def save_state(
+    path: Path,
+    position: Position,
+    *,
+    model: nn.Module,
+    best: Mapping[str, Tensor],
+    optimizer: torch.optim.Optimizer,
+    scaler: Mapping[str, Any],
+) -> None:
+    """Write everything that the next step depends on; the file replaces the one before in one move.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    states, groups = _flat(optimizer.state_dict())
+    tensors = {
+        **_prefixed("model", model.state_dict()),
+        **_prefixed("best", best),
+        **_prefixed("optimizer", states),
+        **_prefixed("random", random_state()),
+    }
+    rest = {"position": asdict(position), "optimizer_groups": groups, "scaler": dict(scaler)}
+    files.write_tensors(path, tensors, kind=KIND, version=str(VERSION), rest=json.dumps(rest))
+
+
+def load_state(path: Path) -> SavedState:
+    """Read a state.
+
+    Raises:
+        RunFolderError: the file is missing, cut short, not ours, or of another version.
+    """
+    tensors, header = files.read_tensors(path, kind=KIND)
+    if header.get("version") != str(VERSION):
+        raise RunFolderError(
+            f"a state of version {header.get('version')!r}",
+            where=str(path),
+            allowed=str(VERSION),
+            next_step="Resume it with the qat-tft that wrote it, or train again",
+        )
+    rest = json.loads(header["rest"])
+    known = {one.name for one in fields(Position)}
+    return SavedState(
+        position=Position(**{name: value for name, value in rest["position"].items() if name in known}),
+        model=_under("model", tensors),
+        best=_under("best", tensors),
+        random=_under("random", tensors),
+        optimizer=_under("optimizer", tensors),
+        optimizer_groups=rest["optimizer_groups"],
+        scaler=rest["scaler"],
+    )
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, saved: SavedState) -> None:
+    """Give a new optimizer over the same parameters the saved one's memory."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in saved.optimizer.items():
+        index, _, key = name.partition(".")
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": saved.optimizer_groups})
+
+
+def random_state() -> dict[str, Tensor]:
+    """Return the state of torch's random generators: CPU and every CUDA device, as bytes."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            states[f"cuda{index}"] = state
+    return states
+
+
+def restore_random_state(states: Mapping[str, Tensor]) -> None:
+    """Set torch's random generators; a device that is not there any more is passed over."""
+    torch.set_rng_state(states["cpu"])
+    for index in range(torch.cuda.device_count()):
+        if f"cuda{index}" in states:
+            torch.cuda.set_rng_state(states[f"cuda{index}"], index)
+
+
+def _flat(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:
+    tensors = {
+        f"{index}.{key}": torch.as_tensor(value)
+        for index, values in state["state"].items()
+        for key, value in values.items()
+    }
+    return tensors, state["param_groups"]
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {f"{prefix}/{name}": tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    start = f"{prefix}/"
+    return {name.removeprefix(start): value for name, value in tensors.items() if name.startswith(start)}

@@ -1,0 +1,109 @@
+"""One optimizer step: forward, loss on the scaled target, backward, clip, step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from qat_tft.checkpointing.segments import SegmentRunner
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.windows import Batch
+from qat_tft.errors import NonFiniteLossError
+from qat_tft.model.loss import quantile_loss
+from qat_tft.schema import Schema
+from qat_tft.training.nonfinite import explain_batch
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step did: mean loss over its windows, their number, and the gradient norm before clipping."""
+
+    loss: float
+    windows: int
+    gradient_norm: float
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """Trains `model` for one step on one or more batches, whose gradients are added.
+
+    Attributes:
+        accelerator: device, number format, loss scaling and accumulation.
+        model: takes scaled static, historical, future and a segment runner.
+        scaling: from raw to scaled values.
+        schema: names the columns in an error's message.
+        optimizer: over the parameters of `model`.
+        run_segment: decides which activations are recomputed.
+        quantiles: what the model forecasts.
+        gradient_clip: largest gradient norm.
+    """
+
+    accelerator: Accelerator
+    model: nn.Module
+    scaling: Scaling
+    schema: Schema
+    optimizer: torch.optim.Optimizer
+    run_segment: SegmentRunner
+    quantiles: tuple[float, ...]
+    gradient_clip: float
+
+    def __call__(self, batches: Sequence[Batch], *, place: str) -> StepOutcome:
+        """Make the step; the weights have changed when it returns.
+
+        Args:
+            batches: raw windows, one forward and backward pass each.
+            place: epoch and batch for an error's message.
+
+        Raises:
+            NonFiniteLossError: the loss or the gradient is not finite; no weight has changed.
+        """
+        self.model.train()
+        loss_sum, windows = 0.0, 0
+        for batch in batches:
+            loss_sum += self._accumulate(batch, place) * len(batch.target)
+            windows += len(batch.target)
+        norm = self._clip(place)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return StepOutcome(loss_sum / windows, windows, norm)
+
+    def _accumulate(self, raw: Batch, place: str) -> float:
+        batch = to_device(raw, self.accelerator.device)
+        inputs = self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+        target = self.scaling.scale_target(batch.target, batch.series)
+        with self.accelerator.autocast():
+            forecast = self.model(*inputs, run_segment=self.run_segment)
+        loss = quantile_loss(forecast.quantiles.float(), target, self.quantiles)
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            self.optimizer.zero_grad()
+            raise NonFiniteLossError(
+                f"the loss is {value}; {explain_batch(self.schema, inputs, target)}",
+                where=place,
+                next_step="Mend those values, or lower training.learning_rate",
+            )
+        self.accelerator.backward(loss)
+        return value
+
+    def _clip(self, place: str) -> float:
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
+        value = float(norm) if norm is not None else math.nan
+        # With scaled fp16 losses an overflow is routine: the scaler skips that step by itself.
+        if not math.isfinite(value) and self.accelerator.scaler is None:
+            self.optimizer.zero_grad()
+            raise NonFiniteLossError(
+                f"the gradient norm is {value} although the loss is finite",
+                where=place,
+                next_step="Lower training.learning_rate, or train with --precision fp32",
+            )
+        return value
+
+
+def to_device(batch: Batch, device: torch.device) -> Batch:
+    """Return the batch with every tensor on `device`."""
+    return Batch(*(tensor.to(device, non_blocking=True) for tensor in batch))
