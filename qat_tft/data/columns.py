@@ -45,14 +45,14 @@ def real_values(source: Source, column: str) -> npt.NDArray[np.float64]:
     """
     chunks = []
     for type_, array in zip(source.types(column), source.column(column), strict=True):
-        if not _is_number(_value_type(type_)):
+        if not is_number(value_type(type_)):
             raise DataError(
                 f"column '{column}' is {type_}, not a number",
                 where=source.label,
                 allowed="integers, floats, decimals and booleans for a real column or the target",
-                next_step=_instead_of_real(_value_type(type_)),
+                next_step=_instead_of_real(value_type(type_)),
             )
-        chunks.append(pc.cast(_decoded(array), pa.float64(), safe=False).to_numpy())
+        chunks.append(pc.cast(decoded(array), pa.float64(), safe=False).to_numpy())
     values = np.concatenate(chunks)
     infinite = np.flatnonzero(np.isinf(values))
     if len(infinite):
@@ -104,7 +104,7 @@ def category_values(source: Source, column: str, *, null: str | None = NULL_CATE
         DataError: another type, a fraction, or a null where ``null`` is None; the message names the column.
     """
     chunks = [
-        _category_text(source, column, type_, _decoded(array), start)
+        _category_text(source, column, type_, decoded(array), start)
         for type_, array, start in zip(
             source.types(column), source.column(column), source.starts[:-1].tolist(), strict=True
         )
@@ -165,25 +165,29 @@ def _instants(array: pa.ChunkedArray, kind: TimeKind, zone: str | None) -> npt.N
     return instants
 
 
-def _decoded(array: pa.ChunkedArray) -> pa.ChunkedArray:
+def decoded(array: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The values themselves where the column is a dictionary."""
     return array.cast(array.type.value_type) if pt.is_dictionary(array.type) else array
 
 
-def _value_type(type_: pa.DataType) -> pa.DataType:
+def value_type(type_: pa.DataType) -> pa.DataType:
+    """Type of the values, also of a dictionary."""
     return type_.value_type if pt.is_dictionary(type_) else type_
 
 
-def _is_number(type_: pa.DataType) -> bool:
+def is_number(type_: pa.DataType) -> bool:
+    """Whether a real column may have this type; a column of nulls only can be any."""
     tests = (pt.is_integer, pt.is_floating, pt.is_decimal, pt.is_boolean, pt.is_null)
     return any(test(type_) for test in tests)
 
 
-def _is_text(type_: pa.DataType) -> bool:
+def is_text(type_: pa.DataType) -> bool:
+    """Whether these are strings."""
     return bool(pt.is_string(type_) or pt.is_large_string(type_) or pt.is_string_view(type_))
 
 
 def _instead_of_real(type_: pa.DataType) -> str:
-    if _is_text(type_):
+    if is_text(type_):
         return "List it under category, or write it as numbers."
     if pt.is_temporal(type_):
         return "Derive numbers from it, such as days since a start or the hour of the day."
@@ -203,19 +207,17 @@ def _time_kind(source: Source, column: str, type_: pa.DataType) -> TimeKind:
         f"time column '{column}' is {type_}",
         where=source.label,
         allowed="a timestamp, a date or a whole number",
-        next_step="Parse the text to timestamps before writing the file." if _is_text(type_) else "",
+        next_step="Parse the text to timestamps before writing the file." if is_text(type_) else "",
     )
 
 
 def _category_text(
     source: Source, column: str, type_: pa.DataType, array: pa.ChunkedArray, start: int
 ) -> pa.ChunkedArray:
-    value = _value_type(type_)
+    value = value_type(type_)
     if pt.is_floating(value) or pt.is_decimal(value):
         array = _whole_numbers(source, column, array, start)
-    elif not (
-        _is_text(value) or pt.is_boolean(value) or pt.is_integer(value) or pt.is_date(value) or pt.is_null(value)
-    ):
+    elif not (is_text(value) or pt.is_boolean(value) or pt.is_integer(value) or pt.is_date(value) or pt.is_null(value)):
         raise DataError(
             f"column '{column}' is {type_}, which cannot be a category",
             where=source.label,

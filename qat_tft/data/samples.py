@@ -1,15 +1,19 @@
 """Sample data: the embedded temperatures and simulated futures bars in the reference shape."""
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich.console import RenderableType
 
 from qat_tft.data.simulation import CONTRACTS, KNOWN, Bars, simulate
 from qat_tft.errors import SampleDataError
@@ -22,6 +26,30 @@ _EMBEDDED = Path(__file__).parent / "embedded"
 _SEED = 225
 _LABEL = "SIMULATED futures bars: random numbers, not prices of any market"
 _GROUP_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A sample file that was written."""
+
+    path: str
+    schema_path: str
+    rows: int
+    columns: int
+    bytes: int
+    simulated: bool
+    title: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values."""
+        return dataclasses.asdict(self)
+
+    def tables(self) -> list[RenderableType]:
+        """Two lines for the terminal."""
+        return [
+            f"{self.title}\n{self.path}: {self.rows:,} rows, {self.columns} columns, {self.bytes:,} bytes; "
+            f"schema in {self.schema_path}"
+        ]
 
 
 def embedded_temperatures() -> tuple[Path, Schema]:
@@ -78,6 +106,21 @@ def write_sample(preset: str, rows: int | None, out: str | Path, *, overwrite: b
             text = f"# {_LABEL}.\n{simulated_schema().to_toml()}"
             (folder / schema_path(out).name).write_text(text, encoding="utf-8")
     return out
+
+
+def describe_sample(path: Path) -> Sample:
+    """What ``write_sample`` has written to ``path``."""
+    footer = pq.read_metadata(path)
+    about = {key.decode(): value.decode() for key, value in (footer.metadata or {}).items() if key != b"ARROW:schema"}
+    return Sample(
+        path=str(path),
+        schema_path=str(schema_path(path)),
+        rows=footer.num_rows,
+        columns=footer.num_columns,
+        bytes=path.stat().st_size,
+        simulated=about.get("simulated") == "true",
+        title=about["title"],
+    )
 
 
 def simulated_schema() -> Schema:

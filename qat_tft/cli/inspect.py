@@ -1,0 +1,39 @@
+"""`qat-tft inspect`: what a Parquet file holds, and a schema to start from."""
+
+from typing import Annotated
+
+import typer
+
+from qat_tft.cli import console
+
+
+def inspect(
+    file: Annotated[list[str], typer.Argument(help="Parquet file, or a folder of them; may be several.")],
+    time: Annotated[str | None, typer.Option("--time", help="Time column.  [default: proposed]")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Column to forecast.  [default: proposed]")] = None,
+    id: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            help="Columns that together name a series, with commas; '' for one series.  [default: proposed]",
+            metavar="COLUMNS",
+        ),
+    ] = None,
+    write_schema: Annotated[
+        str | None,
+        typer.Option("--write-schema", help="Write the proposed schema there.  [default: not written]", metavar="FILE"),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show columns, types, ranges, gaps, series and frequency, and propose a schema.
+
+    Rows, ranges and counts are those of the whole file. The schema is a draft: read it before training, above all
+    which column is the target and what is really known beforehand.
+    """
+    from qat_tft.data.inspection import inspect_file
+
+    ids = None if id is None else [name.strip() for name in id.split(",") if name.strip()]
+    inspection = inspect_file(file[0] if len(file) == 1 else file, time=time, target=target, ids=ids)
+    console.emit(inspection, json=json)
+    if write_schema is not None:
+        console.note(f"Schema written to {inspection.write_schema(write_schema)}")

@@ -1,0 +1,37 @@
+"""`qat-tft sample-data`: data to try things on."""
+
+from typing import Annotated
+
+import typer
+
+from qat_tft.cli import console
+
+
+def sample_data(
+    out: Annotated[
+        str, typer.Option("--out", help="Parquet file to write; its schema lands beside it.", metavar="FILE")
+    ],
+    preset: Annotated[
+        str,
+        typer.Option(
+            help="tft225: simulated futures bars, 5 static, 210 observed and 10 known columns. "
+            "temperatures: the embedded hourly temperatures (NOAA).",
+            metavar="tft225|temperatures",
+        ),
+    ] = "tft225",
+    rows: Annotated[
+        int | None,
+        typer.Option(
+            help="Rows in all, of four contracts together; tft225 only.  [default: 20000]", show_default=False
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write sample data and its schema.
+
+    The bars of tft225 are random numbers with the habits of a market; the file says so in its metadata.
+    """
+    from qat_tft.data.samples import describe_sample, write_sample
+
+    console.emit(describe_sample(write_sample(preset, rows, out, overwrite=overwrite)), json=json)

@@ -1,0 +1,276 @@
+"""Look at a Parquet file before training: columns, series, frequency, and a proposed schema."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import RenderableType
+from rich.syntax import Syntax
+from rich.table import Table
+
+from qat_tft.data.columns import Times, time_values
+from qat_tft.data.panel import TimeKind, time_text
+from qat_tft.data.profile import Profile, profile_column
+from qat_tft.data.proposal import (
+    Layout,
+    Proposal,
+    propose_ids,
+    propose_roles,
+    propose_time,
+    proposed_schema,
+)
+from qat_tft.data.source import Source, open_source
+from qat_tft.errors import DataError, SchemaError
+from qat_tft.schema import Role, Schema
+
+_UNITS = (
+    (86_400_000_000_000, "day"),
+    (3_600_000_000_000, "hour"),
+    (60_000_000_000, "minute"),
+    (1_000_000_000, "second"),
+)
+_MONTH_DAYS = (28, 31)
+
+
+@dataclass(frozen=True)
+class SeriesSummary:
+    """The series of a file under the proposed id columns.
+
+    Attributes:
+        count: number of series.
+        shortest: rows of the shortest series.
+        median: rows of the median series.
+        longest: rows of the longest series.
+        first: first time.
+        last: last time.
+        frequency: the most common step, as text.
+        regular: share of the steps that have this length, 0 to 1.
+        duplicates: rows that repeat the series and time of another.
+    """
+
+    count: int
+    shortest: int
+    median: float
+    longest: int
+    first: str
+    last: str
+    frequency: str
+    regular: float
+    duplicates: int
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What a file holds and how it could be used.
+
+    Attributes:
+        path: the file or folder.
+        rows: number of rows.
+        columns: profile and proposed role of each column, in the order of the file.
+        series: None without a usable time column.
+        schema: the proposed schema; None without a time column or a numeric column to forecast.
+        problems: what stands in the way of training; one sentence each.
+    """
+
+    path: str
+    rows: int
+    columns: tuple[tuple[Profile, Proposal], ...]
+    series: SeriesSummary | None
+    schema: Schema | None
+    problems: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values; the schema both as an object and as TOML text."""
+        return {
+            "path": self.path,
+            "rows": self.rows,
+            "columns": [_column_json(*column) for column in self.columns],
+            "series": None if self.series is None else dataclasses.asdict(self.series),
+            "schema": None if self.schema is None else self.schema.model_dump(mode="json"),
+            "schema_toml": None if self.schema is None else self.schema.to_toml(),
+            "problems": list(self.problems),
+        }
+
+    def tables(self) -> list[RenderableType]:
+        """The columns, the series and the proposed schema, for the terminal."""
+        shown: list[RenderableType] = [_column_table(self)]
+        if self.series is not None:
+            shown.append(_series_text(self.series))
+        shown.extend(f"Problem: {problem}" for problem in self.problems)
+        if self.schema is not None:
+            shown.append("\nProposed schema, a draft to correct (--write-schema FILE keeps it):\n")
+            shown.append(Syntax(self.schema.to_toml(), "toml", background_color="default"))
+        return shown
+
+    def write_schema(self, path: str | Path) -> Path:
+        """Write the proposed schema.
+
+        Raises:
+            SchemaError: there is none, a file is in the way, or it cannot be written.
+        """
+        path = Path(path)
+        if self.schema is None:
+            raise SchemaError(
+                "no schema can be proposed",
+                where=self.path,
+                next_step=" ".join(self.problems) or "Name the columns with --time and --target.",
+            )
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(self.schema.to_toml())
+        except FileExistsError:
+            raise SchemaError("the file exists already", where=str(path), next_step="Choose another name.") from None
+        except OSError as error:
+            raise SchemaError(f"the schema cannot be written: {error.strerror}", where=str(path)) from None
+        return path
+
+
+def inspect_file(
+    path: str | Path | Sequence[str | Path],
+    *,
+    time: str | None = None,
+    target: str | None = None,
+    ids: Sequence[str] | None = None,
+) -> Inspection:
+    """Describe a Parquet file, a folder of them or a list, reading one column at a time.
+
+    Args:
+        path: what to read.
+        time: the time column, if it is not to be guessed.
+        target: the column to forecast, likewise.
+        ids: the columns that name a series, likewise; an empty list for a single series.
+
+    Raises:
+        DataError: it cannot be read, or has no rows.
+        SchemaError: a named column is not there.
+    """
+    source = open_source(path)
+    for named in (time, target, *(ids or ())):
+        if named is not None:
+            source.types(named)
+    if source.rows == 0:
+        raise DataError("there are no rows", where=source.label)
+    profiles = [profile_column(source, column) for column in source.names if _in_every_file(source, column)]
+    problems = [
+        f"Column '{column}' is not in every file." for column in source.names if not _in_every_file(source, column)
+    ]
+    time = time or propose_time(profiles)
+    if time is None:
+        problems.append("No column is a timestamp, a date or a step: name the time column with --time.")
+        return _without_time(source.label, source.rows, profiles, problems)
+    try:
+        times = time_values(source, time)
+    except DataError as error:
+        return _without_time(source.label, source.rows, profiles, [*problems, error.what])
+    layout = propose_ids(source, profiles, times, ids)
+    proposals = propose_roles(source, profiles, time, times, layout, target)
+    problems.extend(_problems(profiles, layout, proposals, target))
+    schema = proposed_schema(proposals)
+    columns = tuple((one, proposals[one.name]) for one in profiles)
+    return Inspection(source.label, source.rows, columns, _summary(times, layout), schema, tuple(problems))
+
+
+def _in_every_file(source: Source, column: str) -> bool:
+    return all(column in schema.names for schema in source.schemas)
+
+
+def _without_time(label: str, rows: int, profiles: list[Profile], problems: list[str]) -> Inspection:
+    none = Proposal((), None, "no proposal without a time column")
+    return Inspection(label, rows, tuple((one, none) for one in profiles), None, None, tuple(problems))
+
+
+def _problems(profiles: list[Profile], layout: Layout, proposals: dict[str, Proposal], target: str | None) -> list[str]:
+    problems = []
+    if layout.duplicates:
+        problems.append(
+            f"{layout.duplicates:,} rows repeat the series and time of another: name the id columns with --id."
+        )
+    named = {one.name: one for one in profiles}
+    if target is not None and named[target].shape not in ("number", "whole", "flag"):
+        problems.append(f"The target '{target}' is {named[target].type}, not a number.")
+    elif target is not None and named[target].missing:
+        problems.append(f"The target '{target}' has no finite value in {named[target].missing:,} rows.")
+    if not any(Role.TARGET in one.roles for one in proposals.values()):
+        problems.append("No numeric column without gaps is left to forecast: fill the gaps of the target.")
+    return problems
+
+
+def _summary(times: Times, layout: Layout) -> SeriesSummary:
+    lengths = np.diff(layout.starts)
+    instants = times.instants[layout.order]
+    steps = np.diff(instants)
+    inner = np.ones(len(steps), dtype=bool)
+    inner[layout.starts[1:-1] - 1] = False
+    frequency, regular = _frequency(steps[inner & (steps > 0)], times.kind)
+    return SeriesSummary(
+        count=len(lengths),
+        shortest=int(lengths.min()),
+        median=float(np.median(lengths)),
+        longest=int(lengths.max()),
+        first=time_text(int(instants.min()), times.kind),
+        last=time_text(int(instants.max()), times.kind),
+        frequency=frequency,
+        regular=regular,
+        duplicates=layout.duplicates,
+    )
+
+
+def _frequency(steps: npt.NDArray[np.int64], kind: TimeKind) -> tuple[str, float]:
+    if not len(steps):
+        return "unknown", 0.0
+    lengths, counts = np.unique(steps, return_counts=True)
+    common = int(lengths[counts.argmax()])
+    share = float(counts.max() / counts.sum())
+    if kind is TimeKind.STEP:
+        return f"{common}", share
+    day = _UNITS[0][0]
+    monthly = (lengths >= _MONTH_DAYS[0] * day) & (lengths <= _MONTH_DAYS[1] * day)
+    if monthly[counts.argmax()] and len(lengths[monthly]) > 1:
+        return "1 month", float(counts[monthly].sum() / counts.sum())
+    for size, unit in _UNITS:
+        if common % size == 0:
+            number = common // size
+            return f"{number:,} {unit}{'' if number == 1 else 's'}", share
+    return f"{common / 1e9:g} seconds", share
+
+
+def _column_json(profile: Profile, proposal: Proposal) -> dict[str, Any]:
+    return dataclasses.asdict(profile) | {
+        "roles": [str(role) for role in proposal.roles],
+        "kind": None if proposal.kind is None else str(proposal.kind),
+        "reason": proposal.reason,
+    }
+
+
+def _column_table(inspection: Inspection) -> Table:
+    table = Table(title=f"{inspection.path}: {inspection.rows:,} rows", title_justify="left")
+    for heading in ("column", "type", "range", "distinct", "missing", "proposed", "because"):
+        table.add_column(heading, justify="right" if heading in ("distinct", "missing") else "left", overflow="fold")
+    for profile, proposal in inspection.columns:
+        roles = " + ".join(str(role) for role in proposal.roles) or "-"
+        table.add_row(
+            profile.name,
+            profile.type,
+            f"{profile.minimum} .. {profile.maximum}" if profile.minimum or profile.maximum else "",
+            "" if profile.distinct is None else f"{profile.distinct:,}",
+            f"{profile.missing:,}" if profile.missing else "",
+            f"{roles} ({proposal.kind})" if proposal.kind else roles,
+            proposal.reason,
+        )
+    return table
+
+
+def _series_text(series: SeriesSummary) -> str:
+    lengths = (
+        f"{series.longest:,} rows"
+        if series.shortest == series.longest
+        else f"{series.shortest:,} to {series.longest:,} rows, median {series.median:,.0f}"
+    )
+    return (
+        f"{series.count:,} series of {lengths}; {series.first} to {series.last}; "
+        f"step {series.frequency} ({series.regular:.1%} of the steps)"
+    )
