@@ -23,7 +23,9 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.errors import ExportError
 from qat_tft.export import qdq
 from qat_tft.export.contract import RawForecaster, example_inputs
+from qat_tft.export.fold import fold_rearrangements
 from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, ModelMetadata, Precision
+from qat_tft.quantization.scheme import scheme_for
 from qat_tft.training.run_folder import RunFolder
 
 FP32_FILE = "model.fp32.onnx"
@@ -31,6 +33,7 @@ INT8_FILE = "model.int8.onnx"
 OPSET = 20  # the last one whose QuantizeLinear every onnxruntime since 1.17 fuses
 IR_VERSION = 10  # onnxruntime reads IR versions up to its own; 10 is read since 1.18
 _EXAMPLE_BATCH = 3  # a batch of 1 would be frozen into the graph
+_TALKATIVE = ("torch.onnx", "onnxscript", "onnx_ir")
 _PACKAGES = ("qat-tft", "torch", "onnx", "onnxscript")
 
 
@@ -183,7 +186,8 @@ def _write(
 ) -> ExportedFile:
     # `limit`: the INT8 file must be smaller than this many bytes, those of the FP32 file.
     graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
-    qdq.verify_graph(graph, lstm_nodes=lstm_nodes, portable=metadata.target == "portable")
+    standard = bool(metadata.target) and scheme_for(metadata.target).standard_operators_only
+    qdq.verify_graph(graph, lstm_nodes=lstm_nodes, portable=standard)
     if metadata.kind == "int8":
         qdq.verify_integer_graph(graph, int8_weights=_int8_weights(model))
     content = graph.SerializeToString()
@@ -235,6 +239,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     graph: ModelProto = program.model_proto
     qdq.strip(graph)
     qdq.remove_full_range_clips(graph)
+    fold_rearrangements(graph)
     graph.ir_version = IR_VERSION
     entry = graph.metadata_props.add()
     entry.key, entry.value = METADATA_KEY, metadata.to_text()
@@ -276,15 +281,17 @@ def _refuse_other_signature(graph: ModelProto, metadata: ModelMetadata) -> None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     # The exporter speaks of its own deprecations and of packages that a TFT does not need.
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in _TALKATIVE]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _last_line(error: Exception) -> str:

@@ -99,9 +99,7 @@ class CheckReport:
         where = f"{self.model} ({self.rows} windows, {self.seconds:.0f} s, {self.threads} thread)"
         if self.passed:
             return Text(f"PASSED  {where}", style="bold green")
-        return Text(
-            f"FAILED  {where}\n" + "\n".join(f"  - {reason}" for reason in self.reasons), style="bold red"
-        )
+        return Text(f"FAILED  {where}\n" + "\n".join(f"  - {reason}" for reason in self.reasons), style="bold red")
 
     def _accuracy(self) -> Table:
         reference = "QAT model" if self.kind == "int8" else "FP32 model"
@@ -113,9 +111,14 @@ class CheckReport:
             table.add_row(f"SQNR {name}", _number(value, "dB"), f">= {limit.sqnr_db:g} dB")
         for batch, value in self.sqnr_by_batch.items():
             table.add_row(f"SQNR at batch {batch}", _number(value, "dB"), f">= {limit.sqnr_db:g} dB")
+        if self.max_error_steps is None:  # a float file has no quantization steps
+            return self._crossings(table)
         table.add_row("largest error", _number(self.max_error_steps, "steps"), "")
         table.add_row("changed by optimizations", _number(self.optimization_steps, "steps"), steps)
         table.add_row("changed by the batch size", _number(self.batch_steps, "steps"), steps)
+        return self._crossings(table)
+
+    def _crossings(self, table: Table) -> Table:
         table.add_row("changed by batch mates", _number(self.batch_mates_change, ""), "0")
         table.add_row("forecasts with crossing quantiles", str(self.quantile_crossings), "")
         return table
@@ -125,9 +128,7 @@ class CheckReport:
         table = Table("q-risk", *measured)
         first: Mapping[str, float | None] = next(iter(measured.values()), {})
         for quantile in first:
-            table.add_row(
-                f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 4) for r in measured.values())
-            )
+            table.add_row(f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 4) for r in measured.values()))
         return table
 
     def _size_and_speed(self) -> Table:
@@ -146,7 +147,7 @@ class CheckReport:
 
 
 def _number(value: float | None, unit: str, digits: int = 2) -> str:
-    return "not measured" if value is None else f"{value:.{digits}f} {unit}".strip()
+    return "-" if value is None else f"{value:.{digits}f} {unit}".strip()
 
 
 def _pair(fp32: float | None, int8: float | None) -> tuple[str, str, str]:

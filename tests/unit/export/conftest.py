@@ -1,0 +1,151 @@
+"""Small ONNX files made by hand, and a small run folder whose FP32 model is exported once per process."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from onnx import TensorProto, helper, numpy_helper
+
+from qat_tft.config import RunConfig
+from qat_tft.data.parquet import read_panel
+from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.split import Part, Split
+from qat_tft.data.windows import Windows
+from qat_tft.export.graph import FP32_FILE, export_run
+from qat_tft.export.metadata import METADATA_KEY, ModelMetadata
+from qat_tft.schema import Columns, Schema
+from qat_tft.training.build import build_model
+from qat_tft.training.run_folder import RunFolder
+
+HISTORY, HORIZON, ROWS = 6, 3, 120
+SCHEMA = Schema(
+    time="time",
+    target="load",
+    id=("plant",),
+    static=Columns(real=("height",), category=("plant",)),
+    observed=Columns(real=("wind",)),
+    known=Columns(real=("hour",), category=("shift",)),
+)
+
+
+@pytest.fixture
+def metadata() -> ModelMetadata:
+    return ModelMetadata(
+        kind="fp32",
+        schema=SCHEMA,
+        vocabularies={"plant": ("north", "south"), "shift": ("<null>", "day", "true")},
+        series=(("north",), ("south",)),
+        quantiles=(0.1, 0.5, 0.9),
+        history=HISTORY,
+        horizon=HORIZON,
+        weights="ab" * 32,
+        versions={"torch": "2.13.0"},
+    )
+
+
+def persistence_model(metadata: ModelMetadata) -> onnx.ModelProto:
+    """Every quantile of every step is the last value of the target."""
+    types = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
+    inputs = [
+        helper.make_tensor_value_info(spec.name, types[spec.dtype], spec.shape) for spec in metadata.inputs()
+    ]
+    output = helper.make_tensor_value_info("quantiles", TensorProto.FLOAT, metadata.output_shape())
+    width = len(metadata.schema.group("historical").real)
+    copies = np.zeros((width, len(metadata.quantiles)), np.float32)
+    copies[0] = 1.0
+    numbers = {"last": [metadata.history - 1], "end": [metadata.history], "steps": [1], "axis": [1]}
+    initializers = [numpy_helper.from_array(np.array(value), name) for name, value in numbers.items()]
+    initializers.append(numpy_helper.from_array(np.array([1, metadata.horizon, 1]), "repeat"))
+    initializers.append(numpy_helper.from_array(copies, "copies"))
+    nodes = [
+        helper.make_node("Slice", ["historical_real", "last", "end", "axis", "steps"], ["present"]),
+        helper.make_node("Tile", ["present", "repeat"], ["repeated"]),
+        helper.make_node("MatMul", ["repeated", "copies"], ["quantiles"]),
+    ]
+    graph = helper.make_graph(nodes, "persistence", inputs, [output], initializers)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    helper.set_model_props(model, {METADATA_KEY: metadata.to_text()})
+    return model
+
+
+@pytest.fixture
+def persistence_file(metadata: ModelMetadata, tmp_path: Path) -> Path:
+    path = tmp_path / "persistence.onnx"
+    onnx.save(persistence_model(metadata), path)
+    return path
+
+
+@pytest.fixture
+def inputs_for() -> Callable[[ModelMetadata, int], dict[str, np.ndarray]]:
+    """Make valid random inputs of a given batch."""
+
+    def make(metadata: ModelMetadata, batch: int) -> dict[str, np.ndarray]:
+        random = np.random.default_rng(batch)
+        arrays = {}
+        for spec in metadata.inputs():
+            shape = (batch, *spec.shape[1:])
+            drawn = random.normal(size=shape) if spec.dtype == "float32" else random.integers(0, 3, shape)
+            arrays[spec.name] = drawn.astype(spec.dtype)
+        return arrays
+
+    return make
+
+
+def plant_table(rows: int = ROWS, plants: tuple[str, ...] = ("north", "south")) -> pa.Table:
+    """Hourly loads of a few plants."""
+    random = np.random.default_rng(0)
+    hours = np.arange(rows)
+    tables = [
+        pa.table(
+            {
+                "plant": [plant] * rows,
+                "time": (hours * 3_600_000_000_000).astype("datetime64[ns]"),
+                "load": 40 + 10 * number + 5 * np.sin(hours / 4) + random.normal(size=rows),
+                "height": [100.0 * number] * rows,
+                "wind": random.normal(size=rows),
+                "hour": (hours % 24).astype(np.float64),
+                "shift": ["day" if 6 <= hour % 24 < 18 else "night" for hour in hours],
+            }
+        )
+        for number, plant in enumerate(plants)
+    ]
+    return pa.concat_tables(tables)
+
+
+def write_run(folder: Path, *, standardize: str) -> RunFolder:
+    """A run folder with random weights: what training leaves, without the training."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pq.write_table(plant_table(), folder / "data.parquet")
+    panel = read_panel(folder / "data.parquet", SCHEMA)
+    split = Split.by_fraction(panel, 0.2, 0.3)
+    preprocessing = Preprocessing.fit(panel, split, standardize)
+    windows = Windows(
+        preprocessing.encode(panel), history=HISTORY, horizon=HORIZON, split=split, part=Part.TEST
+    )
+    config = RunConfig.checked(
+        {
+            "data": {"standardize": standardize},
+            "model": {"hidden": 8, "heads": 2, "history": HISTORY, "horizon": HORIZON, "selection_chunk": 2},
+        },
+        where="the test",
+    )
+    run = RunFolder(folder)
+    run.write_setup(config, SCHEMA, preprocessing)
+    torch.manual_seed(0)
+    run.write_weights("fp32", build_model(config.model, preprocessing, SCHEMA).state_dict())
+    run.write_check_windows(windows[list(range(len(windows)))])
+    return run
+
+
+@pytest.fixture(scope="session")
+def exported_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with per-series scaling, static, observed, known and category columns, exported in FP32."""
+    run = write_run(tmp_path_factory.mktemp("runs") / "plants", standardize="series")
+    export_run(run, int8=False)
+    assert (run.path / FP32_FILE).is_file()
+    return run

@@ -1,0 +1,88 @@
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qat_tft.errors import OnnxFileError
+from qat_tft.export.metadata import FORMAT_VERSION, METADATA_KEY, InputSpec, ModelMetadata
+from qat_tft.schema import Columns, Schema
+
+NAMES = st.text(min_size=1, max_size=8)
+
+
+@st.composite
+def described_models(draw: st.DrawFn) -> ModelMetadata:
+    names = draw(st.lists(NAMES, min_size=4, max_size=9, unique=True))
+    schema = Schema(
+        time=names[0],
+        target=names[1],
+        id=(names[2],),
+        known=Columns(category=(names[3],)),
+        observed=Columns(real=tuple(names[4:])),
+    )
+    return ModelMetadata(
+        kind=draw(st.sampled_from(["fp32", "int8"])),
+        schema=schema,
+        vocabularies={names[3]: tuple(draw(st.lists(NAMES, unique=True, max_size=5)))},
+        series=draw(st.none() | st.lists(st.tuples(NAMES), max_size=4).map(tuple)),
+        quantiles=tuple(sorted(draw(st.sets(st.floats(0.01, 0.99), min_size=1, max_size=5)))),
+        history=draw(st.integers(1, 400)),
+        horizon=draw(st.integers(1, 99)),
+        target=draw(st.sampled_from(["", "x86", "portable"])),
+        quantized_layers=tuple(draw(st.lists(NAMES, max_size=3))),
+        float_layers=tuple(draw(st.lists(st.tuples(NAMES, NAMES), max_size=3))),
+        weights=draw(NAMES),
+        versions=draw(st.dictionaries(NAMES, NAMES, max_size=3)),
+    )
+
+
+@given(described_models())
+def test_metadata_are_read_back_as_they_were_written(metadata: ModelMetadata) -> None:
+    assert ModelMetadata.from_text(metadata.to_text(), "a.onnx") == metadata
+
+
+def test_inputs_stand_in_the_order_of_the_groups_and_carry_their_columns(metadata: ModelMetadata) -> None:
+    assert metadata.inputs() == (
+        InputSpec("static_real", "float32", ("batch", 1), ("height",)),
+        InputSpec("static_category", "int64", ("batch", 1), ("plant",)),
+        InputSpec("historical_real", "float32", ("batch", 6, 3), ("load", "wind", "hour")),
+        InputSpec("historical_category", "int64", ("batch", 6, 1), ("shift",)),
+        InputSpec("future_real", "float32", ("batch", 3, 1), ("hour",)),
+        InputSpec("future_category", "int64", ("batch", 3, 1), ("shift",)),
+        InputSpec("series", "int64", ("batch",)),
+    )
+
+
+def test_an_empty_group_and_global_scaling_have_no_inputs(metadata: ModelMetadata) -> None:
+    alone = replace(metadata, schema=Schema(time="t", target="y"), vocabularies={}, series=None)
+    assert [spec.name for spec in alone.inputs()] == ["historical_real"]
+
+
+def test_a_file_of_another_origin_is_refused_by_name() -> None:
+    with pytest.raises(OnnxFileError, match=r"other\.onnx: this ONNX file was not written by qat-tft"):
+        ModelMetadata.from_properties({"author": "someone"}, "other.onnx")
+
+
+def test_a_file_of_a_later_version_asks_for_a_newer_package(metadata: ModelMetadata) -> None:
+    fields = json.loads(metadata.to_text()) | {"format_version": FORMAT_VERSION + 1}
+    with pytest.raises(OnnxFileError, match="format version 2, this qat-tft reads up to 1"):
+        ModelMetadata.from_text(json.dumps(fields), "new.onnx")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda text: text[: len(text) // 2], id="cut short"),
+        pytest.param(lambda text: "[]", id="not an object"),
+        pytest.param(lambda text: text.replace('"history": 6', '"history": "six"'), id="wrong type"),
+        pytest.param(lambda text: text.replace('"quantiles"', '"levels"'), id="missing key"),
+        pytest.param(lambda text: text.replace('"fp32"', '"fp64"'), id="unknown kind"),
+        pytest.param(lambda text: text.replace('"target": "load"', '"goal": "load"'), id="other schema"),
+        pytest.param(lambda text: text.replace('"format_version": 1', '"format_version": "1"'), id="version"),
+    ],
+)
+def test_damaged_metadata_are_refused_with_the_files_name(metadata: ModelMetadata, damage) -> None:
+    with pytest.raises(OnnxFileError, match=r"bad\.onnx: the metadata of the file is damaged"):
+        ModelMetadata.from_properties({METADATA_KEY: damage(metadata.to_text())}, "bad.onnx")
