@@ -165,10 +165,10 @@ class Schema(BaseModel):
         """The schema as a short commented TOML text that ``from_toml`` reads back."""
         return "\n".join(
             (
-                "# Which column plays which role. One role per column; an id column may also be static.",
+                "# One role per column; only an id column may be static too.",
                 f"{_toml('time', self.time)}  # timestamp, date or whole-number step",
                 f"{_toml('target', self.target)}  # the number to forecast; always part of the history",
-                "# The columns that together name a series; empty when the file holds one series.",
+                "# The columns that together name a series; empty for a single series.",
                 _toml("id", self.id),
                 "",
                 "[static]  # one value per series",
@@ -197,9 +197,7 @@ class Schema(BaseModel):
         except ValidationError as error:
             raise SchemaError(_first_problem(error), where=str(where), allowed=_ALLOWED_KEYS) from None
         except SchemaError as error:
-            raise SchemaError(
-                error.what, where=str(where), allowed=error.allowed, next_step=error.next_step
-            ) from None
+            raise SchemaError(error.what, where=str(where), allowed=error.allowed, next_step=error.next_step) from None
 
     @classmethod
     def read(cls, path: str | Path) -> "Schema":
@@ -216,7 +214,7 @@ class Schema(BaseModel):
         return cls.from_toml(text, where=path)
 
 
-_TOML_WIDTH = 96
+_TOML_WIDTH = 72
 _ALLOWED_KEYS = "time, target, id and the tables static, observed, known with the lists real and category"
 
 

@@ -9,19 +9,19 @@ from qat_tft.cli import console
 
 def inspect(
     file: Annotated[list[str], typer.Argument(help="Parquet file, or a folder of them; may be several.")],
-    time: Annotated[str | None, typer.Option("--time", help="Time column.  [default: proposed]")] = None,
-    target: Annotated[str | None, typer.Option("--target", help="Column to forecast.  [default: proposed]")] = None,
+    time: Annotated[str | None, typer.Option("--time", help="Time column. Default: proposed.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Column to forecast. Default: proposed.")] = None,
     id: Annotated[
         str | None,
         typer.Option(
             "--id",
-            help="Columns that together name a series, with commas; '' for one series.  [default: proposed]",
+            help="Columns that together name a series, with commas; '' for one series. Default: proposed.",
             metavar="COLUMNS",
         ),
     ] = None,
     write_schema: Annotated[
         str | None,
-        typer.Option("--write-schema", help="Write the proposed schema there.  [default: not written]", metavar="FILE"),
+        typer.Option("--write-schema", help="Write the proposed schema there. Default: not written.", metavar="FILE"),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

@@ -21,9 +21,7 @@ def sample_data(
     ] = "tft225",
     rows: Annotated[
         int | None,
-        typer.Option(
-            help="Rows in all, of four contracts together; tft225 only.  [default: 20000]", show_default=False
-        ),
+        typer.Option(help="Rows in all, of four contracts together; tft225 only. Default: 20000.", show_default=False),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from rich import box
 from rich.console import RenderableType
-from rich.syntax import Syntax
 from rich.table import Table
+from rich.text import Text
 
 from qat_tft.data.columns import Times, time_values
 from qat_tft.data.panel import TimeKind, time_text
@@ -34,6 +35,10 @@ _UNITS = (
     (1_000_000_000, "second"),
 )
 _MONTH_DAYS = (28, 31)
+_ADVICE = """
+Proposed schema, a draft to correct (--write-schema FILE keeps it). Move observed columns that are
+planned ahead, such as prices and promotions, to known; a known column that is not, leaks the future.
+"""
 
 
 @dataclass(frozen=True)
@@ -99,11 +104,11 @@ class Inspection:
         """The columns, the series and the proposed schema, for the terminal."""
         shown: list[RenderableType] = [_column_table(self)]
         if self.series is not None:
-            shown.append(_series_text(self.series))
-        shown.extend(f"Problem: {problem}" for problem in self.problems)
+            shown.append(Text(_series_text(self.series)))
+        shown.extend(Text(f"Problem: {problem}") for problem in self.problems)
         if self.schema is not None:
-            shown.append("\nProposed schema, a draft to correct (--write-schema FILE keeps it):\n")
-            shown.append(Syntax(self.schema.to_toml(), "toml", background_color="default"))
+            shown.append(Text(_ADVICE))
+            shown.append(Text(self.schema.to_toml()))
         return shown
 
     def write_schema(self, path: str | Path) -> Path:
@@ -247,21 +252,28 @@ def _column_json(profile: Profile, proposal: Proposal) -> dict[str, Any]:
 
 
 def _column_table(inspection: Inspection) -> Table:
-    table = Table(title=f"{inspection.path}: {inspection.rows:,} rows", title_justify="left")
-    for heading in ("column", "type", "range", "distinct", "missing", "proposed", "because"):
-        table.add_column(heading, justify="right" if heading in ("distinct", "missing") else "left", overflow="fold")
+    table = Table(title=Text(f"{inspection.path}: {inspection.rows:,} rows"), title_justify="left", box=box.SIMPLE)
+    for heading in ("column", "type", "values", "proposed", "because"):
+        table.add_column(heading, overflow="fold")
     for profile, proposal in inspection.columns:
-        roles = " + ".join(str(role) for role in proposal.roles) or "-"
-        table.add_row(
-            profile.name,
-            profile.type,
-            f"{profile.minimum} .. {profile.maximum}" if profile.minimum or profile.maximum else "",
-            "" if profile.distinct is None else f"{profile.distinct:,}",
-            f"{profile.missing:,}" if profile.missing else "",
-            f"{roles} ({proposal.kind})" if proposal.kind else roles,
-            proposal.reason,
-        )
+        role = " + ".join(str(role) for role in proposal.roles) or "-"
+        kind = f", {proposal.kind}" if proposal.kind else ""
+        cells = (profile.name, profile.type, _values_text(profile), f"{role}{kind}", proposal.reason)
+        table.add_row(*map(Text, cells))  # as Text, since a name may hold what rich reads as markup
     return table
+
+
+def _values_text(profile: Profile) -> str:
+    parts = []
+    if profile.minimum != profile.maximum:
+        parts.append(f"{profile.minimum} to {profile.maximum}")
+    elif profile.minimum:
+        parts.append(profile.minimum)
+    if profile.distinct is not None and profile.distinct > 1:
+        parts.append(f"{profile.distinct:,} different")
+    if profile.missing:
+        parts.append(f"{profile.missing:,} missing")
+    return ", ".join(parts)
 
 
 def _series_text(series: SeriesSummary) -> str:
@@ -271,6 +283,6 @@ def _series_text(series: SeriesSummary) -> str:
         else f"{series.shortest:,} to {series.longest:,} rows, median {series.median:,.0f}"
     )
     return (
-        f"{series.count:,} series of {lengths}; {series.first} to {series.last}; "
+        f"{series.count:,} series of {lengths}\n{series.first} to {series.last}, "
         f"step {series.frequency} ({series.regular:.1%} of the steps)"
     )

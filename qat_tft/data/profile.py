@@ -47,7 +47,7 @@ def profile_column(source: Source, column: str) -> Profile:
     types = list(dict.fromkeys(source.types(column)))
     arrays = source.column(column)
     nulls = sum(array.null_count for array in arrays)
-    shown = " / ".join(str(type_) for type_ in types)
+    shown = " / ".join(dict.fromkeys(_type_text(type_) for type_ in types))
     values = [value_type(type_) for type_ in types if not pt.is_null(type_)]
     if not values or nulls == source.rows:
         return Profile(column, shown, nulls, 0, 0, "", "", "other")
@@ -82,8 +82,21 @@ def _numbers(column: str, type_: str, nulls: int, arrays: list[pa.ChunkedArray],
 
 def _comparable(column: str, type_: str, nulls: int, arrays: list[pa.ChunkedArray], shape: str) -> Profile:
     whole = pa.chunked_array([chunk for array in arrays for chunk in array.chunks], type=arrays[0].type)
-    ends = pc.min_max(whole).as_py()
-    return Profile(column, type_, nulls, 0, pc.count_distinct(whole).as_py(), str(ends["min"]), str(ends["max"]), shape)
+    if shape == "time":
+        ends = pc.min_max(whole.cast(pa.timestamp("us", tz=getattr(whole.type, "tz", None)), safe=False))
+        low, high = (_time(end.value) for end in (ends["min"], ends["max"]))
+    else:
+        low, high = (str(end.as_py()) for end in (pc.min(whole), pc.max(whole)))
+    return Profile(column, type_, nulls, 0, pc.count_distinct(whole).as_py(), low, high, shape)
+
+
+def _time(microseconds: int) -> str:
+    text = str(np.datetime64(microseconds, "us")).replace("T", " ").removesuffix(".000000")
+    return text.removesuffix(":00").removesuffix(" 00:00")
+
+
+def _type_text(type_: pa.DataType) -> str:
+    return f"dictionary of {type_.value_type}" if pt.is_dictionary(type_) else str(type_)
 
 
 def _float64(array: pa.ChunkedArray) -> npt.NDArray[np.float64]:

@@ -108,15 +108,15 @@ def propose_roles(
         for one in profiles
         if one.name != time and one.name not in layout.ids
     }
-    found = {time: Proposal((Role.TIME,), None, "the first timestamp, date or step column")}
+    found = {time: Proposal((Role.TIME,), None, "the first of its type")}
     several = len(layout.starts) > 2
     for name in layout.ids:
         roles = (Role.ID, Role.STATIC) if several else (Role.ID,)
-        reason = "together with time it names a row" if several else "the same in all rows: names the series"
+        reason = "tells series apart" if several else "names the only series"
         found[name] = Proposal(roles, Kind.CATEGORY if several else None, reason)
     chosen = target or _target(drafts)
     if chosen in drafts:
-        reason = "as asked" if target else "a guess from name and position: choose yours with --target"
+        reason = "as asked" if target else "a guess; --target chooses"
         drafts[chosen] = Proposal((Role.TARGET,), Kind.REAL, reason)
     found |= drafts
     return {one.name: found[one.name] for one in profiles}
@@ -171,10 +171,10 @@ def _column(source: Source, profile: Profile, time: str, times: Times, layout: L
     if profile.shape in ("other", "time"):
         return Proposal((), None, _why_unusable(profile, time, source.rows))
     if profile.distinct == 1 and not profile.missing:
-        return Proposal((), None, "the same in all rows: nothing to learn from it")
+        return Proposal((), None, "the same in all rows")
     is_real = profile.shape in ("number", "whole", "flag") and profile.type != "bool"
     if is_real and profile.missing:
-        return Proposal((), None, f"{profile.missing:,} rows have no finite value: fill them to use it")
+        return Proposal((), None, "has gaps: fill them to use it")
     if profile.shape == "text" and (profile.distinct or 0) > _MOST_CATEGORIES:
         return Proposal((), None, f"{profile.distinct:,} different texts are too many for a category")
     values = numbers(source, profile.name) if is_real else category_values(source, profile.name).codes
@@ -182,15 +182,15 @@ def _column(source: Source, profile: Profile, time: str, times: Times, layout: L
     kind = Kind.REAL if is_real else Kind.CATEGORY
     if len(layout.starts) > 2 and _constant_in_series(ordered, layout):
         if profile.shape == "whole" and _numbers_series(values, len(layout.starts) - 1):
-            return Proposal((), None, "numbers the series: the id columns say the same")
+            return Proposal((), None, "only numbers the series")
         return Proposal((Role.STATIC,), kind, "one value per series")
     reason = _known_because(profile, values, times)
     if reason:
         counts = bool(_words(profile.name) & _COUNTING_WORDS)
         few = profile.shape == "whole" and (profile.distinct or 0) <= _CALENDAR_CATEGORIES
         return Proposal((Role.KNOWN,), Kind.CATEGORY if few and not counts else kind, reason)
-    nulls = f"; {profile.nulls:,} nulls become the category {NULL_CATEGORY}" if profile.nulls else ""
-    return Proposal((Role.OBSERVED,), kind, f"not computed from time; move it to known if you plan it ahead{nulls}")
+    nulls = f"; a null is the category {NULL_CATEGORY}" if profile.nulls else ""
+    return Proposal((Role.OBSERVED,), kind, f"does not follow from time{nulls}")
 
 
 def _why_unusable(profile: Profile, time: str, rows: int) -> str:
@@ -221,7 +221,7 @@ def _known_because(profile: Profile, values: npt.NDArray[np.float64] | npt.NDArr
     if not words & _CALENDAR_WORDS or profile.shape == "number":
         return ""
     if profile.shape == "flag" or words <= _CALENDAR_WORDS | _FILLER_WORDS:
-        return "its name is one of the calendar"
+        return "a calendar name"
     return ""
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import RenderableType
+from rich.text import Text
 
 from qat_tft.data.simulation import CONTRACTS, KNOWN, Bars, simulate
 from qat_tft.errors import SampleDataError
@@ -45,10 +46,11 @@ class Sample:
         return dataclasses.asdict(self)
 
     def tables(self) -> list[RenderableType]:
-        """Two lines for the terminal."""
+        """Three lines for the terminal."""
         return [
-            f"{self.title}\n{self.path}: {self.rows:,} rows, {self.columns} columns, {self.bytes:,} bytes; "
-            f"schema in {self.schema_path}"
+            Text(self.title),
+            Text(f"{self.path}: {self.rows:,} rows, {self.columns} columns, {self.bytes:,} bytes"),
+            Text(f"{self.schema_path}: its schema"),
         ]
 
 
@@ -94,7 +96,7 @@ def write_sample(preset: str, rows: int | None, out: str | Path, *, overwrite: b
     taken = [path for path in (out, schema_path(out)) if path.exists()]
     if taken and not overwrite:
         raise SampleDataError(
-            "the file exists already", where=str(taken[0]), next_step="Choose another name, or allow overwriting."
+            "the file exists already", where=str(taken[0]), next_step="Choose another name, or pass --overwrite."
         )
     with _written_together(out) as folder:
         if preset == "temperatures":
