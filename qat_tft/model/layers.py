@@ -91,6 +91,10 @@ class VariableLinear(nn.Module):
         pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
         return [partial(variable_linear, weight, bias) for weight, bias in pieces]
 
+    def cut(self, sizes: list[int]) -> CutLayer:
+        """Return the layer for inference, each chunk's weights [C, in, out] stored on their own."""
+        return CutLayer(_matmul, (self.weight.transpose(1, 2), self.bias.unsqueeze(1)), sizes)
+
 
 def variable_linear(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
     """Return x [C, N, in] times weight [C, out, in] plus bias [C, out]: [C, N, out]."""
@@ -109,6 +113,44 @@ class AffineVariables(nn.Module):
         """Return the map cut into runs of variables: each takes [C, N, 1] to [C, N, H]."""
         pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
         return [partial(_affine, weight, bias) for weight, bias in pieces]
+
+    def cut(self, sizes: list[int]) -> CutLayer:
+        """Return the layer for inference, each chunk's vectors stored on their own."""
+        return CutLayer(_multiply_add, (self.weight.unsqueeze(1), self.bias.unsqueeze(1)), sizes)
+
+
+class CutLayer(nn.Module):
+    """A per-variable layer for inference: cut into chunks once, so that no graph slices its weights at run time.
+
+    Args:
+        function: takes one piece of each tensor, then the chunk's inputs.
+        tensors: first dimension V each.
+        sizes: how many variables each chunk has.
+    """
+
+    def __init__(self, function: Callable[..., Tensor], tensors: tuple[Tensor, ...], sizes: list[int]) -> None:
+        super().__init__()
+        self.function = function
+        self.sizes = sizes
+        self.names: list[list[str]] = []
+        for chunk, pieces in enumerate(zip(*(tensor.detach().split(sizes) for tensor in tensors), strict=True)):
+            self.names.append([f"chunk{chunk}_{position}" for position in range(len(pieces))])
+            for name, piece in zip(self.names[-1], pieces, strict=True):
+                self.register_buffer(name, piece.clone(memory_format=torch.contiguous_format))
+
+    def chunks(self, sizes: list[int]) -> list[Callable[..., Tensor]]:
+        """Return one function per chunk; `sizes` must be those the layer was cut into."""
+        if sizes != self.sizes:
+            raise ValueError(f"the layer was cut into chunks of {self.sizes}, not {sizes}")
+        return [partial(self.function, *(self.get_buffer(name) for name in names)) for names in self.names]
+
+
+def _matmul(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    return x @ weight + bias
+
+
+def _multiply_add(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    return x * weight + bias
 
 
 def _affine(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.model.layers import (
     AffineVariables,
     Chunk,
+    CutLayer,
     VariableLinear,
     add_context,
     between,
@@ -71,6 +72,15 @@ class VariableSelection(nn.Module):
             for function, values, share in zip(self._chunks(), inputs, shares, strict=True)
         ]
         return sum_in_order(parts).unflatten(0, x.shape[:-1]), weights
+
+    def cut(self) -> None:
+        """Cut every per-variable layer into its chunks, in place, for inference and export."""
+        real, categories, everything = *self.sizes, self._all_sizes()
+        layers = {"real_first": real, "real_embedding": real, "category_first": categories}
+        for name, sizes in {**layers, "second": everything, "gate": everything, "norm": everything}.items():
+            layer = getattr(self, name)
+            if layer is not None:
+                setattr(self, name, layer.cut(sizes))
 
     def _weigh(self, x: Tensor, context: Tensor | None) -> Tensor:
         real, codes = x[..., : self.real], x[..., self.real :].long()
@@ -183,6 +193,10 @@ class VariableScale(nn.Module):
         """Return one function per chunk: normalized [C, N, H] and shares [N, C] to their sum [N, H]."""
         pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
         return [partial(_weighted_sum, weight, bias) for weight, bias in pieces]
+
+    def cut(self, sizes: list[int]) -> CutLayer:
+        """Return the layer for inference, each chunk's vectors stored on their own."""
+        return CutLayer(_weighted_sum, (self.weight, self.bias), sizes)
 
 
 def sum_in_order(parts: list[Tensor]) -> Tensor:

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import Mode, SegmentRunner, run_directly
 from qat_tft.model.attention import InterpretableAttention
+from qat_tft.model.folding import fold_for_inference
 from qat_tft.model.layers import GatedResidualNetwork, GatedSkip, GRNStack
 from qat_tft.model.recurrence import Recurrence
 from qat_tft.model.selection import VariableSelection
 from qat_tft.schema import GroupSize
 
-DEFAULT_SELECTION_CHUNK = 16
+DEFAULT_SELECTION_CHUNK = 8
 """Variables computed together in a selection network."""
 
 
@@ -123,6 +124,10 @@ class TemporalFusionTransformer(nn.Module):
         runner = runner_for(Mode.FULL if use_checkpointing else Mode.OFF)
         forecast: Forecast = self(static, historical, future, runner)
         return forecast
+
+    def folded(self) -> TemporalFusionTransformer:
+        """Return an equal model for inference: fewer products, and weights cut into their chunks."""
+        return fold_for_inference(self)
 
     def _static(self, static: Tensor, run_segment: SegmentRunner) -> tuple[StaticContexts, Tensor]:
         if self.static_selection is None or self.static_encoder is None:

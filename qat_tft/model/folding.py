@@ -1,0 +1,57 @@
+"""Exact algebra on a trained model: what is constant at inference is computed once.
+
+A GRN maps `ELU(...)` by a second Linear and the result by the gate's Linear. With only dropout between the two,
+which does nothing at inference, they are one linear map: `G (S h + s) + g = (G S) h + (G s + g)`.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from qat_tft.model.layers import GatedResidualNetwork, VariableLinear
+from qat_tft.model.selection import SelectionWeights, VariableSelection
+
+Model = TypeVar("Model", bound=nn.Module)
+
+
+def merge_second_into_gate(model: Model) -> Model:
+    """Return a copy in which every GRN's second Linear is part of its gate's Linear.
+
+    Outputs are the same up to rounding wherever dropout is off. Where it is on, it now acts on the activation.
+    """
+    merged = copy.deepcopy(model)
+    for module in merged.modules():
+        if isinstance(module, GatedResidualNetwork | SelectionWeights | VariableSelection):
+            second, gate = module.second, module.gate
+            if second is not None:
+                assert isinstance(second, nn.Linear | VariableLinear)
+                assert isinstance(gate, nn.Linear | VariableLinear)
+                _merge(second, gate)
+                module.second = None
+    return merged
+
+
+def fold_for_inference(model: Model) -> Model:
+    """Return an equal copy in evaluation mode: gates merged, per-variable weights cut into their chunks."""
+    folded = merge_second_into_gate(model).eval()
+    for module in list(folded.modules()):
+        if isinstance(module, VariableSelection):
+            module.cut()
+    return folded
+
+
+@torch.no_grad()
+def _merge(second: nn.Linear | VariableLinear, gate: nn.Linear | VariableLinear) -> None:
+    """Make the gate act on what the second map used to get; products in double precision, rounded once."""
+    weight, bias = gate.weight.double(), gate.bias.double()
+    gate.bias.copy_(_rows(weight, second.bias.double()) + bias)
+    gate.weight.copy_(weight @ second.weight.double())
+
+
+def _rows(weight: Tensor, vector: Tensor) -> Tensor:
+    """Return weight [..., out, in] times vector [..., in]: [..., out]."""
+    return (weight @ vector.unsqueeze(-1)).squeeze(-1)

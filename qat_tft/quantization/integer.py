@@ -1,0 +1,32 @@
+"""From a calibrated QAT model to the model that is exported: int8 weights, and scales taken from its quantizers."""
+
+from __future__ import annotations
+
+import copy
+
+from qat_tft.model.selection import VariableSelection
+from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.layers import QuantizedLinear
+from qat_tft.quantization.lstm import QuantizedLSTM
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer, require_calibrated
+
+
+def integer_model(qat_model: QATTemporalFusionTransformer) -> TemporalFusionTransformer:
+    """Return the model with every quantized layer in integer form, in evaluation mode.
+
+    It computes what the QAT model computes in phase `frozen`, up to rounding; scales and zero points are those
+    of the fake quantizers, not computed anew.
+
+    Raises:
+        CalibrationError: some range was never observed.
+    """
+    require_calibrated(qat_model)
+    model = copy.deepcopy(qat_model.model).eval()
+    for module in list(model.modules()):
+        if isinstance(module, VariableSelection):
+            module.cut()
+    for name, module in list(model.named_modules()):
+        if isinstance(module, QuantizedLinear | QuantizedLSTM):
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, module.to_integer())
+    return model

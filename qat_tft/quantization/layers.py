@@ -1,0 +1,170 @@
+"""Quantized linear layers in three forms: made from a float layer, trained, and turned into an integer layer.
+
+Legend: N rows, C variables of one chunk, V variables. Integer layers hold int8 weights and compute with
+`torch.ops.quantized_decomposed`, which the exporter turns into QuantizeLinear and DequantizeLinear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import torch
+import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qat_tft.model.layers import Chunk, CutLayer, VariableLinear, variable_linear
+from qat_tft.quantization.fake_quant import fake_quantize_weight, weight_scale
+from qat_tft.quantization.ranges import ActivationQuantizer, Phase
+from qat_tft.quantization.scheme import IntegerRange, Scheme
+
+decomposed = torch.ops.quantized_decomposed
+
+
+class QuantizedLinear(nn.Module):
+    """A Linear whose input and weight are fake-quantized: one range for the input, one scale per output."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, scheme: Scheme) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+        self.codes = scheme.weights
+        self.input = ActivationQuantizer(scheme.activations)
+
+    @classmethod
+    def from_float(cls, layer: nn.Linear, scheme: Scheme) -> QuantizedLinear:
+        """Return the quantized form of a Linear; it takes over the layer's parameters."""
+        return cls(layer.weight, layer.bias, scheme)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [..., out] for x [..., in]."""
+        return F.linear(self.input(x), quantized_weight(self.weight, self.input.phase, self.codes), self.bias)
+
+    def to_integer(self) -> IntegerLinear:
+        """Return the layer with its weight as int8."""
+        return IntegerLinear(self)
+
+
+class IntegerLinear(nn.Module):
+    """A linear layer over uint8 inputs and an int8 weight [in, out] with one scale per output."""
+
+    weight: Tensor
+    weight_scale: Tensor
+    weight_zero_point: Tensor
+    bias: Tensor | None
+
+    def __init__(self, layer: QuantizedLinear) -> None:
+        super().__init__()
+        codes, scale = integer_weight(layer.weight, layer.codes)
+        self.register_buffer("weight", codes.t().contiguous())
+        self.register_buffer("weight_scale", scale.squeeze(-1))
+        self.register_buffer("weight_zero_point", torch.zeros_like(self.weight_scale, dtype=torch.int64))
+        self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
+        self.weight_codes = layer.codes
+        self.input = IntegerInput(layer.input)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [..., out] for x [..., in] of two or three dimensions."""
+        # onnxruntime makes a Gemm of a product of matrices and a bias, and a Gemm with a float bias stays float.
+        batched = x if x.dim() == 3 else x.unsqueeze(0)
+        weight = decomposed.dequantize_per_channel(
+            self.weight, self.weight_scale, self.weight_zero_point, 1, *code_range(self.weight_codes), torch.int8
+        )
+        product: Tensor = self.input(batched) @ weight
+        product = product if self.bias is None else product + self.bias
+        return product if x.dim() == 3 else product.squeeze(0)
+
+
+class IntegerInput(nn.Module):
+    """Rounds to uint8 and back with one scale: the QuantizeLinear and DequantizeLinear before a product."""
+
+    def __init__(self, quantizer: ActivationQuantizer) -> None:
+        super().__init__()
+        self.scale, self.zero_point = float(quantizer.scale), int(quantizer.zero_point)
+        self.codes = quantizer.codes
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return x on the integer grid, as floating point."""
+        parameters = (self.scale, self.zero_point, *code_range(self.codes), torch.uint8)
+        rounded: Tensor = decomposed.dequantize_per_tensor(decomposed.quantize_per_tensor(x, *parameters), *parameters)
+        return rounded
+
+
+class QuantizedVariableLinear(nn.Module):
+    """One linear map per variable: one input range per variable, one weight scale per variable and output.
+
+    A range per variable makes the result independent of how the variables are cut into chunks.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor, scheme: Scheme) -> None:
+        super().__init__()
+        self.weight, self.bias = weight, bias
+        self.codes = scheme.weights
+        self.input = ActivationQuantizer(scheme.activations, weight.shape[0])
+
+    @classmethod
+    def from_float(cls, layer: VariableLinear, scheme: Scheme) -> QuantizedVariableLinear:
+        """Return the quantized form of a per-variable linear layer; it takes over the layer's parameters."""
+        return cls(layer.weight, layer.bias, scheme)
+
+    def chunks(self, sizes: list[int]) -> list[Chunk]:
+        """Return the layer cut into runs of variables: each takes [C, N, in] to [C, N, out]."""
+        starts = torch.tensor([0, *sizes]).cumsum(0).tolist()
+        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
+        return [
+            partial(self._chunk, weight, bias, slice(start, start + size))
+            for (weight, bias), start, size in zip(pieces, starts, sizes, strict=False)
+        ]
+
+    def _chunk(self, weight: Tensor, bias: Tensor, part: slice, x: Tensor) -> Tensor:
+        weight = quantized_weight(weight, self.input.phase, self.codes)
+        return variable_linear(weight, bias, self.input(x, part))
+
+    def cut(self, sizes: list[int]) -> CutLayer:
+        """Return the integer form, cut into chunks: int8 weights [C, in, out].
+
+        A batched product can have but one scale and one zero point per operand in onnxruntime's integer kernel. So
+        the product is taken of the bare codes, and what scales and zero points are due stands in one multiplication
+        and one addition after it: `sum_i s (q_i - z) w t_ij = (s t_j) sum_i q_i w_ij - (s t_j) z sum_i w_ij`.
+        """
+        codes, scale = integer_weight(self.weight, self.codes)  # [V, out, in], [V, out, 1]
+        input_scale, zero_point = self.input.scale.double(), self.input.zero_point.double()
+        factor = scale.double().transpose(1, 2) * input_scale.view(-1, 1, 1)  # [V, 1, out]
+        sums = codes.double().sum(-1).unsqueeze(1) * zero_point.view(-1, 1, 1)  # [V, 1, out]
+        tensors = (
+            codes.transpose(1, 2),
+            factor.float(),
+            (self.bias.detach().unsqueeze(1) - factor * sums).float(),
+            self.input.scale,
+            self.input.zero_point.to(torch.int32),
+        )
+        return CutLayer(_integer_product(self.codes, self.input.codes), tensors, sizes)
+
+
+def _integer_product(weight_codes: IntegerRange, input_codes: IntegerRange) -> Callable[..., Tensor]:
+    def product(weight: Tensor, factor: Tensor, offset: Tensor, scale: Tensor, zero_point: Tensor, x: Tensor) -> Tensor:
+        bounds = code_range(input_codes)
+        rounded = decomposed.quantize_per_channel(x, scale, zero_point, 0, *bounds, torch.uint8)
+        codes = decomposed.dequantize_per_tensor(rounded, 1.0, 0, *bounds, torch.uint8)
+        weights = decomposed.dequantize_per_tensor(weight, 1.0, 0, *code_range(weight_codes), torch.int8)
+        result: Tensor = codes @ weights * factor + offset
+        return result
+
+    return product
+
+
+def quantized_weight(weight: Tensor, phase: Phase, codes: IntegerRange) -> Tensor:
+    """Return the weight [..., out, in] as the phase asks: as it is, or rounded to its integer grid."""
+    return fake_quantize_weight(weight, codes) if phase in (Phase.QAT, Phase.FROZEN) else weight
+
+
+@torch.no_grad()
+def integer_weight(weight: Tensor, codes: IntegerRange) -> tuple[Tensor, Tensor]:
+    """Return the int8 codes [..., out, in] of a weight and their scale [..., out, 1]."""
+    scale = weight_scale(weight, codes)
+    return (weight / scale).round().clamp(codes.low, codes.high).to(torch.int8), scale
+
+
+def code_range(codes: IntegerRange) -> tuple[int, int]:
+    """Return lowest and highest code, as the decomposed operators take them."""
+    return codes.low, codes.high

@@ -1,0 +1,84 @@
+"""The quantized LSTM: int8 weights and input around torch's fused kernel, the cell in floating point.
+
+Legend: B batch, T time, H hidden.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from qat_tft.quantization.layers import IntegerInput, code_range, decomposed, integer_weight, quantized_weight
+from qat_tft.quantization.ranges import ActivationQuantizer
+from qat_tft.quantization.scheme import Scheme
+
+States = tuple[Tensor, Tensor]
+
+
+class QuantizedLSTM(nn.Module):
+    """One LSTM layer, batch first, whose input and both weights are fake-quantized (one scale per gate row)."""
+
+    weight_ih: Tensor
+    weight_hh: Tensor
+    bias_ih: Tensor
+    bias_hh: Tensor
+
+    def __init__(self, layer: nn.LSTM, scheme: Scheme) -> None:
+        super().__init__()
+        self.weight_ih, self.weight_hh = layer.weight_ih_l0, layer.weight_hh_l0
+        self.bias_ih, self.bias_hh = layer.bias_ih_l0, layer.bias_hh_l0
+        self.codes = scheme.weights
+        self.input = ActivationQuantizer(scheme.activations)
+
+    @classmethod
+    def from_float(cls, layer: nn.LSTM, scheme: Scheme) -> QuantizedLSTM:
+        """Return the quantized form of a one-layer, one-directional LSTM; it takes over its parameters."""
+        assert layer.num_layers == 1
+        assert layer.batch_first
+        assert not layer.bidirectional
+        return cls(layer, scheme)
+
+    def forward(self, x: Tensor, states: States) -> tuple[Tensor, States]:
+        """Return outputs [B, T, H] and states [1, B, H] for x [B, T, H] and states [1, B, H]."""
+        phase = self.input.phase
+        weights = [quantized_weight(weight, phase, self.codes) for weight in (self.weight_ih, self.weight_hh)]
+        return run_lstm(self.input(x), states, [*weights, self.bias_ih, self.bias_hh], self.training)
+
+    def to_integer(self) -> IntegerLSTM:
+        """Return the layer with its weights as int8."""
+        return IntegerLSTM(self)
+
+
+class IntegerLSTM(nn.Module):
+    """An LSTM over weights [4H, H] stored as int8 with one scale per row; its arithmetic is floating point."""
+
+    def __init__(self, layer: QuantizedLSTM) -> None:
+        super().__init__()
+        self.codes = layer.codes
+        self.input = IntegerInput(layer.input)
+        for name in ("weight_ih", "weight_hh"):
+            codes, scale = integer_weight(getattr(layer, name), layer.codes)
+            self.register_buffer(name, codes)
+            self.register_buffer(f"{name}_scale", scale.squeeze(-1))
+        self.register_buffer("zero_point", torch.zeros(codes.shape[0], dtype=torch.int64))
+        for name in ("bias_ih", "bias_hh"):
+            self.register_buffer(name, getattr(layer, name).detach().clone())
+
+    def forward(self, x: Tensor, states: States) -> tuple[Tensor, States]:
+        """Return outputs [B, T, H] and states [1, B, H] for x [B, T, H] and states [1, B, H]."""
+        weights = [self._weight("weight_ih"), self._weight("weight_hh")]
+        biases = [self.get_buffer("bias_ih"), self.get_buffer("bias_hh")]
+        return run_lstm(self.input(x), states, [*weights, *biases], training=False)
+
+    def _weight(self, name: str) -> Tensor:
+        codes, scale, zero_point = (self.get_buffer(key) for key in (name, f"{name}_scale", "zero_point"))
+        weight: Tensor = decomposed.dequantize_per_channel(
+            codes, scale, zero_point, 0, *code_range(self.codes), torch.int8
+        )
+        return weight
+
+
+def run_lstm(x: Tensor, states: States, weights: list[Tensor], training: bool) -> tuple[Tensor, States]:
+    """Return torch's LSTM of x [B, T, H] with weights in its order: input, recurrent, and their two biases."""
+    outputs, hidden, cell = torch.lstm(x, states, weights, True, 1, 0.0, training, False, True)
+    return outputs, (hidden, cell)

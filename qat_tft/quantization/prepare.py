@@ -1,0 +1,142 @@
+"""The QAT model: the FP32 model with every matrix product quantized, run through the same segments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.checkpointing.segments import Mode, SegmentRunner, run_directly
+from qat_tft.errors import CalibrationError
+from qat_tft.model.folding import merge_second_into_gate
+from qat_tft.model.layers import AffineVariables, VariableLinear
+from qat_tft.model.selection import InputLinear, VariableScale
+from qat_tft.model.tft import Forecast, TemporalFusionTransformer
+from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
+from qat_tft.quantization.lstm import QuantizedLSTM
+from qat_tft.quantization.ranges import ActivationQuantizer, Phase
+from qat_tft.quantization.scheme import Scheme
+
+_QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
+    nn.Linear: QuantizedLinear.from_float,
+    VariableLinear: QuantizedVariableLinear.from_float,
+    nn.LSTM: QuantizedLSTM.from_float,
+}
+
+_STAYS_FLOAT: dict[type[nn.Module], str] = {
+    InputLinear: "works on the scaled raw columns, whose outliers would set the range of all of them",
+    AffineVariables: "one multiplication and one addition per number: no matrix product to gain from",
+    VariableScale: "elementwise part of a LayerNorm, and sums weighted by it",
+    nn.LayerNorm: "elementwise, and sensitive to rounding",
+    nn.Embedding: "a table look-up: no arithmetic to gain from",
+}
+
+
+class QATTemporalFusionTransformer(nn.Module):
+    """A TFT that trains with the rounding of its INT8 file.
+
+    The FP32 model is copied, each GRN's second Linear is merged into its gate, and each layer that multiplies by
+    a weight is replaced by its fake-quantized form. It starts in phase `float`: see `set_phase`.
+
+    Args:
+        fp32_model: the trained model; it is not changed.
+        scheme: the target profile's ranges.
+        skip: names of modules, as `named_modules` of the merged model gives them, to leave in floating point.
+
+    Raises:
+        ValueError: a name in `skip` is no layer that would be quantized.
+        TypeError: the model has a layer of a kind that cannot be quantized and that `skip` does not name.
+    """
+
+    def __init__(self, fp32_model: TemporalFusionTransformer, scheme: Scheme, skip: frozenset[str] = frozenset()):
+        super().__init__()
+        self.scheme = scheme
+        self.model = merge_second_into_gate(fp32_model)
+        self._float_layers = _quantize(self.model, scheme, skip)
+
+    def forward(
+        self, static: Tensor, historical: Tensor, future: Tensor, run_segment: SegmentRunner = run_directly
+    ) -> Forecast:
+        """Return the forecast; arguments are those of `TemporalFusionTransformer.forward`."""
+        forecast: Forecast = self.model(static, historical, future, run_segment)
+        return forecast
+
+    def forward_with_checkpointing(
+        self, static: Tensor, historical: Tensor, future: Tensor, use_checkpointing: bool
+    ) -> Forecast:
+        """Return what `forward` returns, with every segment recomputed in the backward pass if asked for."""
+        return self(static, historical, future, runner_for(Mode.FULL if use_checkpointing else Mode.OFF))  # type: ignore[no-any-return]
+
+    @property
+    def quantiles(self) -> tuple[float, ...]:
+        """The levels that the model forecasts."""
+        return self.model.quantiles
+
+    @property
+    def phase(self) -> Phase:
+        """The phase of the quantizers."""
+        return next(iter(self.quantizers().values())).phase
+
+    def set_phase(self, phase: Phase | str) -> None:
+        """Put every quantizer into a phase."""
+        for quantizer in self.quantizers().values():
+            quantizer.phase = Phase(phase)
+
+    def quantizers(self) -> dict[str, ActivationQuantizer]:
+        """Return the activation quantizers by the name of the layer whose input they round."""
+        return {
+            name.removesuffix(".input"): module
+            for name, module in self.model.named_modules()
+            if isinstance(module, ActivationQuantizer)
+        }
+
+    def quantized_layers(self) -> list[str]:
+        """Return the names of the layers whose products are quantized."""
+        return list(self.quantizers())
+
+    def float_layers(self) -> list[tuple[str, str]]:
+        """Return name and reason of every layer with parameters that stays in floating point."""
+        return list(self._float_layers)
+
+
+def require_calibrated(model: QATTemporalFusionTransformer) -> None:
+    """Check that every range has seen data.
+
+    Raises:
+        CalibrationError: some quantizer saw no finite batch, or its scale cannot be used; it names them.
+    """
+    missing = [name for name, quantizer in model.quantizers().items() if not quantizer.calibrated]
+    if missing:
+        raise CalibrationError(
+            f"{len(missing)} of {len(model.quantizers())} quantizers were never calibrated",
+            where=", ".join(missing[:5]) + (", ..." if len(missing) > 5 else ""),
+            allowed="ranges observed on at least one finite batch, in every branch of the model",
+            next_step="calibrate the model on batches of the training part before quantizing or exporting it",
+        )
+
+
+def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str]) -> list[tuple[str, str]]:
+    """Replace layers in place; return name and reason of those that stay in floating point."""
+    stays: list[tuple[str, str]] = []
+    quantizable: set[str] = set()
+    for name, module in list(model.named_modules()):
+        if not any(True for _ in module.parameters(recurse=False)):
+            continue
+        convert = _QUANTIZED.get(type(module))
+        if type(module) in _STAYS_FLOAT:
+            stays.append((name, _STAYS_FLOAT[type(module)]))
+        elif name in skip:
+            quantizable.add(name)
+            stays.append((name, "left out by name"))
+        elif convert is None:
+            raise TypeError(f"{name} is a {type(module).__name__}, which has no quantized form: name it in `skip`")
+        else:
+            quantizable.add(name)
+            parent, _, attribute = name.rpartition(".")
+            setattr(model.get_submodule(parent), attribute, convert(module, scheme))
+    unknown = sorted(skip - quantizable)
+    if unknown:
+        raise ValueError(f"no layer to leave out is called {unknown[0]!r}; the layers are {sorted(quantizable)}")
+    return stays
