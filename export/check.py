@@ -63,9 +63,9 @@ def check_model(
     start = time.monotonic()
     file = Forecaster(path, threads=THREADS)
     run = run or _run_around(path)
-    breaches = [*_contract_breaches(file), *_run_breaches(file.metadata, run)]
-    if breaches:  # the values of a file with another contract mean nothing
-        report = CheckReport(path, file.metadata.kind, file.metadata.target, tuple(breaches))
+    broken = (*_contract_breaches(file), *_run_breaches(file.metadata, run))
+    if broken:  # the values of a file with another contract mean nothing
+        report = CheckReport(path, file.metadata.kind, file.metadata.target, broken)
     else:
         report = _measured(file, run, seconds, thresholds or Thresholds(), start)
     files.write_json(run.path / CHECK_FILE, report.to_json())
@@ -83,29 +83,28 @@ def _run_around(path: Path) -> RunFolder:
         ) from None
 
 
-def _contract_breaches(file: Forecaster) -> list[str]:
+def _contract_breaches(file: Forecaster) -> Iterator[str]:
     promised = {spec.name: (spec.dtype, spec.shape) for spec in file.inputs}
     answer = {OUTPUT: ("float32", file.metadata.output_shape())}
-    breaches = []
     for side, wanted, found in zip(("input", "output"), (promised, answer), file.signature(), strict=True):
         if list(wanted) != list(found):
-            breaches.append(f"the {side}s are called {', '.join(found)} instead of {', '.join(wanted)}")
+            yield f"the {side}s are called {', '.join(found)} instead of {', '.join(wanted)}"
             continue
         for name, (dtype, shape) in wanted.items():
             if found[name] != (dtype, shape):
-                breaches.append(f"{side} {name} is {found[name]} instead of {(dtype, shape)}")
-    return breaches
+                yield f"{side} {name} is {found[name]} instead of {(dtype, shape)}"
 
 
-def _run_breaches(metadata: ModelMetadata, run: RunFolder) -> list[str]:
+def _run_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]:
     if metadata.schema != run.load_schema():
-        return [f"the file was exported from another run than {run.path}: its schema differs"]
-    if metadata.weights != weights_fingerprint(run, metadata.kind):
-        return [f"the weights in {run.path} are not those the file was made from: export it again"]
-    return []
+        yield f"the file was exported from another run than {run.path}: its schema differs"
+    elif metadata.weights != weights_fingerprint(run, metadata.kind):
+        yield f"the weights in {run.path} are not those the file was made from: export it again"
 
 
-def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Thresholds, start: float) -> CheckReport:
+def _measured(
+    file: Forecaster, run: RunFolder, seconds: float, limits: Thresholds, start: float
+) -> CheckReport:
     metadata, int8 = file.metadata, file.metadata.kind == "int8"
     graph = onnx.load(file.path)
     fp32_file = run.path / FP32_FILE if int8 else file.path
@@ -128,7 +127,7 @@ def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Threshol
         thresholds=limits,
         seconds=round(time.monotonic() - start, 2),
     )
-    return replace(report, reasons=tuple(_breaches(report)))
+    return replace(report, reasons=tuple(breaches(report)))
 
 
 def _accuracy(compared: Comparison, step: Steps | None) -> dict[str, Any]:
@@ -151,7 +150,9 @@ def _accuracy(compared: Comparison, step: Steps | None) -> dict[str, Any]:
         },
         "max_error_steps": steps(optimized, reference),
         "optimization_steps": steps(optimized, unoptimized),
-        "batch_steps": None if step is None else max(steps(part, optimized) or 0.0 for part in small.values()),
+        "batch_steps": None
+        if step is None
+        else max(steps(part, optimized) or 0.0 for part in small.values()),
         "batch_mates_change": compared.batch_mates_change,
     }
 
@@ -195,7 +196,8 @@ def _latency(file: Forecaster, fp32_file: Path, run: RunFolder) -> dict[str, dic
     return {kind: medians.get(kind) for kind in ("fp32", "int8")}
 
 
-def _breaches(report: CheckReport) -> Iterator[str]:
+def breaches(report: CheckReport) -> Iterator[str]:
+    """Everything that speaks against a file, as clauses with the measured number and the limit."""
     limits = report.thresholds
     ratios = dict(report.sqnr_db)
     ratios |= {f"at batch {batch}": value for batch, value in report.sqnr_by_batch.items()}
@@ -207,7 +209,7 @@ def _breaches(report: CheckReport) -> Iterator[str]:
     changes = {"optimizations": report.optimization_steps, "the batch size": report.batch_steps}
     for cause, steps in changes.items():
         if steps is not None and steps > limits.steps:
-            yield f"{cause} change a forecast by {steps:.1f} steps, more than {limits.steps:g}"
+            yield f"a forecast changes by {steps:.1f} steps with {cause}, more than {limits.steps:g}"
     if report.batch_mates_change != 0.0:
         yield f"a forecast changes by {report.batch_mates_change:.3g} with its batch mates"
     if report.kind == "int8":

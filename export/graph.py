@@ -25,6 +25,7 @@ from qat_tft.export import qdq
 from qat_tft.export.contract import RawForecaster, example_inputs
 from qat_tft.export.fold import fold_rearrangements
 from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, ModelMetadata, Precision
+from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.scheme import scheme_for
 from qat_tft.training.run_folder import RunFolder
 
@@ -98,11 +99,11 @@ class ExportResult:
             files.add_row(str(file.path), *cells)
         if not self.quantized_layers:
             return [files]
-        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target})"
-        layers = Table("layer", "stays float because", title=title)
-        for name, reason in self.float_layers:
-            layers.add_row(name, reason)
-        return [files, layers] if self.float_layers else [files]
+        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target}), {len(self.float_layers)} stay float"
+        layers = Table("why", "layers", title=title)
+        for reason in dict.fromkeys(reason for _, reason in self.float_layers):
+            layers.add_row(reason, str(sum(other == reason for _, other in self.float_layers)))
+        return [files, layers]
 
 
 def export_run(run: RunFolder, *, int8: bool) -> ExportResult:
@@ -159,11 +160,7 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
 
 
 def _integer_model(run: RunFolder, metadata: ModelMetadata) -> tuple[nn.Module, ModelMetadata]:
-    from qat_tft.quantization.calibrate import require_calibrated
-    from qat_tft.quantization.integer import integer_model
-
     qat = run.load_qat_model()
-    require_calibrated(qat)
     described = replace(
         metadata,
         kind="int8",

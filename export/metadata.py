@@ -151,7 +151,9 @@ class ModelMetadata:
 
     def size_of(self, group: Group) -> GroupSize:
         """How wide a group is, its vocabularies with the unknown value included."""
-        return GroupSize(len(group.real), tuple(len(self.vocabularies[column]) + 1 for column in group.category))
+        return GroupSize(
+            len(group.real), tuple(len(self.vocabularies[column]) + 1 for column in group.category)
+        )
 
     def _inputs_of(self, group: Group) -> list[InputSpec]:
         steps = {"static": (), "historical": (self.history,), "future": (self.horizon,)}[group.name]

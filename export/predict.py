@@ -66,7 +66,9 @@ class Predictions:
         title = f"{self.series} series, {self.table.num_rows} rows in {self.path}"
         first = Table(*self.table.column_names, title=title)
         for row in self.table.slice(0, _SHOWN_ROWS).to_pylist():
-            first.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+            first.add_row(
+                *(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values())
+            )
         return [first, *self.notes]
 
 
@@ -122,7 +124,9 @@ def write_predictions(predictions: Predictions, path: Path) -> Predictions:
     return Predictions(predictions.table, predictions.series, predictions.notes, path)
 
 
-def _origins(panel: Panel, history: int, horizon: int, wanted: str | None) -> tuple[dict[int, int], list[str]]:
+def _origins(
+    panel: Panel, history: int, horizon: int, wanted: str | None
+) -> tuple[dict[int, int], list[str]]:
     # Series to the row of its origin; what is too short is skipped by name.
     needs_future = panel.schema.group("future").size > 0
     after = horizon if needs_future else 0
@@ -154,7 +158,9 @@ def _origins(panel: Panel, history: int, horizon: int, wanted: str | None) -> tu
     if not skipped:
         return origins, []
     more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
-    return origins, [f"{len(skipped)} series skipped, each needs {need}: {', '.join(skipped[:_NAMED])}{more}."]
+    return origins, [
+        f"{len(skipped)} series skipped, each needs {need}: {', '.join(skipped[:_NAMED])}{more}."
+    ]
 
 
 def _instant(panel: Panel, wanted: str) -> int:
@@ -164,7 +170,9 @@ def _instant(panel: Panel, wanted: str) -> int:
         raise DataError(
             f"the origin {wanted!r} is not a time of this data",
             where=panel.source,
-            allowed="a whole number" if panel.time_kind is TimeKind.STEP else "ISO 8601, such as 2015-12-31T18:00",
+            allowed="a whole number"
+            if panel.time_kind is TimeKind.STEP
+            else "ISO 8601, such as 2015-12-31T18:00",
         ) from None
 
 

@@ -92,14 +92,16 @@ class CheckReport:
 
     def tables(self) -> list[RenderableType]:
         """The verdict, the accuracy, the q-risk, and size and speed."""
-        parts = [self._accuracy(), self._risk(), self._size_and_speed()]
+        parts = [self._accuracy(), self._risk(), self._size_and_speed(), self._products()]
         return [*(part for part in parts if part.row_count), self._verdict()]
 
     def _verdict(self) -> Text:
         where = f"{self.model} ({self.rows} windows, {self.seconds:.0f} s, {self.threads} thread)"
         if self.passed:
             return Text(f"PASSED  {where}", style="bold green")
-        return Text(f"FAILED  {where}\n" + "\n".join(f"  - {reason}" for reason in self.reasons), style="bold red")
+        return Text(
+            f"FAILED  {where}\n" + "\n".join(f"  - {reason}" for reason in self.reasons), style="bold red"
+        )
 
     def _accuracy(self) -> Table:
         reference = "QAT model" if self.kind == "int8" else "FP32 model"
@@ -128,7 +130,9 @@ class CheckReport:
         table = Table("q-risk", *measured)
         first: Mapping[str, float | None] = next(iter(measured.values()), {})
         for quantile in first:
-            table.add_row(f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 4) for r in measured.values()))
+            table.add_row(
+                f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 4) for r in measured.values())
+            )
         return table
 
     def _size_and_speed(self) -> Table:
@@ -140,9 +144,13 @@ class CheckReport:
         for batch in batches:
             pair = ((self.latency_ms.get(kind) or {}).get(batch) for kind in ("fp32", "int8"))
             table.add_row(f"ms at batch {batch}", *_pair(*pair))
-        for title, counts in (("integer", self.integer_ops), ("float", self.float_products)):
-            if counts:
-                table.add_row(f"{title} products", "", ", ".join(f"{n} {op}" for op, n in counts.items()), "")
+        return table
+
+    def _products(self) -> Table:
+        table = Table("products in onnxruntime's optimized graph", "computed on", "nodes")
+        for kind, counts in (("integers", self.integer_ops), ("floats", self.float_products)):
+            for operator, count in counts.items():
+                table.add_row(operator, kind, str(count))
         return table
 
 

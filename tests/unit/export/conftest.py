@@ -74,10 +74,20 @@ def persistence_model(metadata: ModelMetadata) -> onnx.ModelProto:
 
 
 @pytest.fixture
-def persistence_file(metadata: ModelMetadata, tmp_path: Path) -> Path:
-    path = tmp_path / "persistence.onnx"
-    onnx.save(persistence_model(metadata), path)
-    return path
+def persistence_for(tmp_path: Path) -> Callable[[ModelMetadata], Path]:
+    """Write a persistence file with given metadata."""
+
+    def write(metadata: ModelMetadata) -> Path:
+        path = tmp_path / "persistence.onnx"
+        onnx.save(persistence_model(metadata), path)
+        return path
+
+    return write
+
+
+@pytest.fixture
+def persistence_file(metadata: ModelMetadata, persistence_for: Callable[[ModelMetadata], Path]) -> Path:
+    return persistence_for(metadata)
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ SCALES = np.array([0.01, 0.02, 0.03], np.float32)
 STEP = 0.05
 
 
-def head_graph(*, scale_after: bool = False, transposed: bool = False, floating: bool = False) -> onnx.ModelProto:
+def head_graph(
+    *, scale_after: bool = False, transposed: bool = False, floating: bool = False
+) -> onnx.ModelProto:
     """A head in each of the forms that onnxruntime runs on integers: y = (x W + b) * 7 + 1."""
     # scale_after: the integers are multiplied as they are, their scales follow as one Mul.
     unit = np.float32(1.0)

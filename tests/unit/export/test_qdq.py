@@ -5,7 +5,13 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from qat_tft.errors import CalibrationError, ExportError
-from qat_tft.export.qdq import remove_full_range_clips, strip, verify_graph, verify_integer_graph, weight_bytes
+from qat_tft.export.qdq import (
+    remove_full_range_clips,
+    strip,
+    verify_graph,
+    verify_integer_graph,
+    weight_bytes,
+)
 
 WEIGHT = np.random.default_rng(0).integers(-64, 64, (4, 3)).astype(np.int8)
 

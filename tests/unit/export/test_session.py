@@ -59,7 +59,9 @@ def test_a_non_finite_value_is_refused_with_its_column_and_place(
         ),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_by_name(persistence_file: Path, inputs_for, change, message) -> None:
+def test_inputs_that_do_not_fit_are_refused_by_name(
+    persistence_file: Path, inputs_for, change, message
+) -> None:
     file = Forecaster(persistence_file)
     inputs = inputs_for(file.metadata, 2)
     change(inputs)

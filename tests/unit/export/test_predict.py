@@ -1,0 +1,195 @@
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from qat_tft.data.parquet import read_panel
+from qat_tft.data.windows import Windows
+from qat_tft.errors import DataError, SchemaError
+from qat_tft.export.graph import FP32_FILE
+from qat_tft.export.metadata import ModelMetadata
+from qat_tft.export.predict import forecast_parquet, write_predictions
+from qat_tft.export.session import Forecaster
+from qat_tft.schema import Schema
+from qat_tft.training.run_folder import RunFolder
+
+ROUNDING = 1e-4  # torch and onnxruntime, two float32 evaluations of forecasts of about 50
+START = datetime(1970, 1, 1)
+
+
+@pytest.fixture(scope="module")
+def table(exported_run: RunFolder) -> pa.Table:
+    return pq.read_table(exported_run.path / "data.parquet")
+
+
+@pytest.fixture(scope="module")
+def file(exported_run: RunFolder) -> Forecaster:
+    return Forecaster(exported_run.path / FP32_FILE)
+
+
+@pytest.fixture
+def forecast(file: Forecaster, tmp_path: Path) -> Callable[..., dict[str, list]]:
+    """Write a table and forecast it; the forecasts as columns, the notes under ``notes``."""
+
+    def run(table: pa.Table, **options: str) -> dict[str, list]:
+        pq.write_table(table, tmp_path / "data.parquet")
+        predictions = forecast_parquet(file, tmp_path / "data.parquet", **options)
+        return predictions.table.to_pydict() | {"notes": list(predictions.notes)}
+
+    return run
+
+
+def without_future(table: pa.Table, rows: int) -> pa.Table:
+    """The last rows of each plant lose their target and observed column."""
+    newest = pc.max(table["time"]).as_py()
+    unknown = pc.greater(table["time"], pa.scalar(newest - timedelta(hours=rows), table["time"].type))
+    for column in ("load", "wind"):
+        values = pc.if_else(unknown, pa.scalar(None, pa.float64()), table[column])
+        table = table.set_column(table.column_names.index(column), column, values)
+    return table
+
+
+@torch.no_grad()
+def test_forecasts_are_those_of_the_trained_model_from_the_last_possible_origin(
+    exported_run: RunFolder, table: pa.Table, forecast
+) -> None:
+    panel = read_panel(exported_run.path / "data.parquet", exported_run.load_schema())
+    preprocessing = exported_run.load_preprocessing()
+    last = Windows.for_forecast(preprocessing.encode(panel), history=6, horizon=3)[[0, 1]]
+    scaling, model = preprocessing.scaling(), exported_run.load_fp32_model()
+    scaled = scaling.scale_inputs(last.static, last.historical, last.future, last.series)
+    expected = scaling.unscale_target(model(*scaled).quantiles, last.series).numpy()
+
+    found = forecast(table)
+    actual = np.stack([found[name] for name in ("q0.1", "q0.5", "q0.9")], -1).reshape(2, 3, 3)
+    assert np.allclose(actual, expected, atol=ROUNDING)
+    assert found["plant"] == ["north"] * 3 + ["south"] * 3
+    assert found["forecast_step"] == [1, 2, 3] * 2
+    assert found["forecast_origin"] == [START + timedelta(hours=116)] * 6
+    assert found["time"] == [START + timedelta(hours=hour) for hour in (117, 118, 119)] * 2
+
+
+def test_rows_without_a_target_are_the_ones_forecast(table: pa.Table, forecast) -> None:
+    full, future = forecast(table), forecast(without_future(table, rows=3))
+    assert future == full  # the values that were taken away lie after the origin
+
+
+def test_more_future_rows_than_the_horizon_move_the_origin_to_the_last_target(
+    table: pa.Table, forecast
+) -> None:
+    found = forecast(without_future(table, rows=10))
+    assert set(found["forecast_origin"]) == {START + timedelta(hours=109)}
+
+
+def test_the_order_of_rows_and_the_other_series_do_not_matter(table: pa.Table, forecast) -> None:
+    shuffled = table.take(np.random.default_rng(0).permutation(table.num_rows))
+    assert forecast(shuffled) == forecast(table)
+    alone = forecast(table.filter(pc.equal(table["plant"], "south")))
+    assert alone["q0.5"] == forecast(table)["q0.5"][3:]
+
+
+def test_an_origin_can_be_named(table: pa.Table, forecast) -> None:
+    found = forecast(table, origin="1970-01-03T02:00")
+    assert set(found["forecast_origin"]) == {datetime(1970, 1, 3, 2)}
+    rows = pc.less_equal(table["time"], pa.scalar(datetime(1970, 1, 3, 5), table["time"].type))
+    assert found["q0.5"] == forecast(table.filter(rows))["q0.5"]
+
+
+@pytest.mark.parametrize(
+    ("origin", "message"),
+    [
+        pytest.param("1970-01-05T23:00", "0 forecasts: .*around 1970-01-05T23:00", id="no rows after it"),
+        pytest.param("1970-01-01T02:00", "0 forecasts", id="too little history"),
+        pytest.param("1970-01-03T02:30", "0 forecasts", id="between two rows"),
+        pytest.param("tomorrow", "origin 'tomorrow' is not a time.*ISO 8601", id="not a time"),
+    ],
+)
+def test_an_origin_that_cannot_be_is_refused(table: pa.Table, forecast, origin: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        forecast(table, origin=origin)
+
+
+def test_a_series_that_is_too_short_is_skipped_by_name(table: pa.Table, forecast) -> None:
+    short = pc.and_(pc.equal(table["plant"], "south"), pc.greater(table["time"], table["time"][7]))
+    found = forecast(table.filter(pc.invert(short)))
+    assert set(found["plant"]) == {"north"}
+    assert found["notes"] == [
+        "1 series skipped, each needs 6 rows up to the origin and 3 after it: plant=south."
+    ]
+
+
+def test_no_series_long_enough_says_what_is_needed_and_there(table: pa.Table, forecast) -> None:
+    with pytest.raises(
+        DataError, match="every series needs 6 rows up to the origin and 3 after it, the longest has 8"
+    ):
+        forecast(table.slice(0, 8))
+
+
+def test_an_unseen_category_is_counted_once_and_forecast_as_unknown(table: pa.Table, forecast) -> None:
+    plants = pc.replace_substring(table["plant"], "south", "east")
+    found = forecast(table.set_column(0, "plant", plants))
+    assert found["plant"] == ["east"] * 3 + ["north"] * 3
+    (note,) = found["notes"]
+    assert note == "column 'plant' holds 1 values that training never saw, read as unknown: east."
+    assert found["q0.5"][3:] == forecast(table)["q0.5"][:3]
+
+
+def test_a_missing_column_and_a_gap_in_the_target_are_refused(table: pa.Table, forecast) -> None:
+    with pytest.raises(SchemaError, match="no column 'hour'"):
+        forecast(table.drop_columns(["hour"]))
+    gap = pc.if_else(pc.equal(table["time"], table["time"][4]), pa.scalar(None, pa.float64()), table["load"])
+    with pytest.raises(DataError, match="column 'load' is null or NaN in rows 4, 124"):
+        forecast(table.set_column(table.column_names.index("load"), "load", gap))
+
+
+@pytest.mark.parametrize(
+    ("id_type", "ids", "times", "steps"),
+    [
+        pytest.param(
+            pa.int16(),
+            [7],
+            pa.array(np.arange(8) * 3600 * 10**6, pa.timestamp("us", tz="Europe/Berlin")),
+            pa.array(np.array([8, 9, 10]) * 3600 * 10**9, pa.timestamp("ns", tz="Europe/Berlin")),
+            id="hours in a zone, integer ids",
+        ),
+        pytest.param(pa.bool_(), [True], pa.array(range(8)), pa.array([8, 9, 10]), id="steps, boolean ids"),
+        pytest.param(
+            pa.string(),
+            ["a"],
+            pa.array(range(0, 56, 7), pa.date32()),
+            pa.array([56, 63, 70], pa.date32()),
+            id="weeks",
+        ),
+    ],
+)
+def test_without_known_columns_the_origin_is_the_last_row_and_types_are_kept(
+    persistence_for, metadata: ModelMetadata, tmp_path: Path, id_type, ids, times, steps
+) -> None:
+    schema = Schema(time="when", target="load", id=("shop",))
+    alone = replace(metadata, schema=schema, vocabularies={}, series=None)
+    shops = pa.array(ids * 8, id_type)
+    pq.write_table(
+        pa.table({"shop": shops, "when": times, "load": np.arange(8.0)}), tmp_path / "data.parquet"
+    )
+    found = forecast_parquet(Forecaster(persistence_for(alone)), tmp_path / "data.parquet").table
+    assert found["shop"].combine_chunks().equals(shops[:3])
+    assert found["when"].combine_chunks().equals(steps)
+    assert found["q0.5"].to_pylist() == [7.0] * 3
+
+
+def test_forecasts_are_written_whole_or_not_at_all(table: pa.Table, file: Forecaster, tmp_path: Path) -> None:
+    pq.write_table(table, tmp_path / "data.parquet")
+    predictions = forecast_parquet(file, tmp_path / "data.parquet")
+    written = write_predictions(predictions, tmp_path / "out.parquet")
+    assert pq.read_table(tmp_path / "out.parquet").equals(predictions.table)
+    assert written.to_json()["rows"] == 6
+    with pytest.raises(DataError, match=r"out\.parquet: the forecasts cannot be written"):
+        write_predictions(predictions, tmp_path / "none" / "out.parquet")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data.parquet", "out.parquet"]
