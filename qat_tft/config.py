@@ -83,10 +83,21 @@ class ModelConfig(Section):
     )
     selection_chunk: PositiveInt = Field(default=16, description="variables a selection computes at once")
 
+    seasonal_difference: int | None = Field(
+        default=None,
+        ge=0,
+        description="forecast the target's change over this many rows, 0: its level; "
+        "none: over the season if the history holds two and they explain nearly everything",
+    )
+
     @model_validator(mode="after")
     def _shape_fits(self) -> Self:
         if self.hidden % self.heads:
             raise ValueError(f"heads {self.heads} must divide hidden {self.hidden}")
+        if (self.seasonal_difference or 0) > self.history:
+            raise ValueError(
+                f"seasonal_difference {self.seasonal_difference} must not exceed history {self.history}"
+            )
         if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
             raise ValueError(f"quantiles {self.quantiles} must be ascending, each once, at least one")
         return self
@@ -192,6 +203,11 @@ class RunConfig(Section):
             ConfigError: not TOML, an unknown key, or a value out of range.
         """
         return cls.checked(read_toml(text, where=where), where=where)
+
+    def with_seasonal_difference(self, season: int) -> Self:
+        """Return the same configuration with that season decided on; 0 for none."""
+        model = self.model.model_copy(update={"seasonal_difference": season})
+        return self.model_copy(update={"model": model})
 
     def to_toml(self) -> str:
         """Return every setting that has a value, section by section."""

@@ -71,6 +71,9 @@ def train(
     quantiles: Annotated[
         str | None, setting("model.quantiles", "--quantiles", panel=_MODEL, metavar="Q,Q,...")
     ] = None,
+    seasonal_difference: Annotated[
+        int | None, setting("model.seasonal_difference", "--seasonal-difference", panel=_MODEL)
+    ] = None,
     selection_chunk: Annotated[
         int | None, setting("model.selection_chunk", "--selection-chunk", panel=_MODEL)
     ] = None,
@@ -161,6 +164,7 @@ def train(
         "model.dropout": dropout,
         "model.encoder_layers": encoder_layers,
         "model.quantiles": numbers(quantiles, "--quantiles"),
+        "model.seasonal_difference": seasonal_difference,
         "model.selection_chunk": selection_chunk,
         "training.epochs": epochs,
         "training.batch_size": batch_size,
@@ -180,8 +184,8 @@ def train(
         "quantization.target": target_profile,
     }
     given = {path: value for path, value in given.items() if value is not None}
-    roles = {"time": time, "target": target, "id": id, "static": static, "known": known, "observed": observed}
-    roles = {role: columns for role, columns in roles.items() if columns is not None}
+    named = {"time": time, "target": target, "id": id, "static": static, "known": known, "observed": observed}
+    roles = {role: columns for role, columns in named.items() if columns is not None}
     if name_to_resume is not None and not resume:
         raise ConfigError(
             f"unexpected argument {name_to_resume!r}",

@@ -93,7 +93,7 @@ class SeasonalNaive:
         return point[..., None] + self.offsets[series][:, back - 1]  # [N, F, Q]
 
     def _series(self, rows: Tensor) -> Tensor:
-        return torch.searchsorted(self.panel.series_start, rows, right=True) - 1
+        return torch.searchsorted(self.panel.series_start, rows.contiguous(), right=True) - 1
 
 
 def _offsets(panel: Panel, training: Tensor, lag: int, levels: tuple[float, ...]) -> Tensor:

@@ -1,7 +1,10 @@
 """From configuration to modules: the one place where settings become plain arguments."""
 
+from typing import Any
+
 from qat_tft.config import ModelConfig
 from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.scheme import scheme_for
@@ -9,23 +12,32 @@ from qat_tft.schema import Schema
 
 
 def build_model(
-    config: ModelConfig, preprocessing: Preprocessing, schema: Schema
+    config: ModelConfig, preprocessing: Preprocessing, schema: Schema, *, spread: float = 1.0
 ) -> TemporalFusionTransformer:
-    """Return a new floating-point model; its weights come from torch's global random generator."""
-    static, historical, future = preprocessing.group_sizes(schema)
-    return TemporalFusionTransformer(
-        static,
-        historical,
-        future,
-        history=config.history,
-        horizon=config.horizon,
-        hidden=config.hidden,
-        heads=config.heads,
-        dropout=config.dropout,
-        quantiles=config.quantiles,
-        encoder_layers=config.encoder_layers,
-        selection_chunk=config.selection_chunk,
-    )
+    """Return a new floating-point model; its weights come from torch's global random generator.
+
+    Args:
+        config: the shape; `seasonal_difference` left open counts as none.
+        preprocessing: knows how wide each group is.
+        schema: the schema that the preprocessing was fitted for.
+        spread: usual size of a seasonal difference; weights that are loaded later bring their own.
+    """
+    sizes = preprocessing.group_sizes(schema)
+    shape: dict[str, Any] = {
+        "history": config.history,
+        "horizon": config.horizon,
+        "hidden": config.hidden,
+        "heads": config.heads,
+        "dropout": config.dropout,
+        "quantiles": config.quantiles,
+        "encoder_layers": config.encoder_layers,
+        "selection_chunk": config.selection_chunk,
+    }
+    if config.seasonal_difference:
+        return SeasonalTemporalFusionTransformer(
+            *sizes, season=config.seasonal_difference, spread=spread, **shape
+        )
+    return TemporalFusionTransformer(*sizes, **shape)
 
 
 def build_qat_model(model: TemporalFusionTransformer, target: str) -> QATTemporalFusionTransformer:

@@ -20,8 +20,8 @@ from qat_tft.errors import ConfigError, RunFolderError
 from qat_tft.evaluation.results import RunResults
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.calibrate import calibrate
-from qat_tft.quantization.prepare import Phase as QuantizationPhase
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.ranges import Phase as QuantizationPhase
 from qat_tft.schema import Schema
 from qat_tft.training import outcome
 from qat_tft.training.build import build_model, build_qat_model
@@ -33,6 +33,7 @@ from qat_tft.training.progress import Progress, Silent
 from qat_tft.training.run_folder import RunFolder, WeightsKind
 from qat_tft.training.savings import measure_savings
 from qat_tft.training.schedule import ranges_are_frozen
+from qat_tft.training.season import difference_for
 from qat_tft.training.state import Position, SavedState, load_state
 from qat_tft.training.step import TrainingStep, to_device
 
@@ -72,6 +73,8 @@ def train(
         Interrupted: Ctrl-C; `resume` goes on.
     """
     data = load_data(config.data, config.model, schema)
+    difference = difference_for(data, config.data, config.model)
+    config = config.with_seasonal_difference(difference.season)
     folder = RunFolder.create(runs_dir, name)
     folder.write_setup(config, data.schema, data.preprocessing)
     return _Run(config, data, folder, progress or Silent(), None).finish()
@@ -141,10 +144,14 @@ class _Run:
 
     def _float_model(self, interrupt: InterruptRequest, metrics: MetricsLog) -> TemporalFusionTransformer:
         torch.manual_seed(self.config.training.seed)
-        model = build_model(self.config.model, self.data.preprocessing, self.data.schema).to(self.device)
+        data, shape = self.data, self.config.model
+        difference = difference_for(data, self.config.data, shape)
+        model = build_model(shape, data.preprocessing, data.schema, spread=difference.spread).to(self.device)
         if self.position.phase != FP32:
             model.load_state_dict(self.folder.load_fp32_model().state_dict())
             return model
+        if difference.season:
+            self.progress.note(difference.sentence())
         self._report_savings(model)
         training = self.config.training
         plan = PhasePlan(FP32, training.epochs, 0, training.learning_rate, training.patience)
@@ -185,7 +192,7 @@ class _Run:
         report = calibrate(quantized, islice(inputs, self.config.quantization.calibration_batches))
         self.progress.note(f"Calibrated on {report.batches} training batches")
         if report.refused:
-            self.progress.note(f"Refused {report.refused} batches with non-finite values in calibration")
+            self.progress.note(f"Refused {len(report.refused)} calibration batches with non-finite values")
         quantized.set_phase(QuantizationPhase.FROZEN)
         self._record(PTQ, quantized)
 

@@ -16,7 +16,8 @@ from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.windows import Batch
 from qat_tft.errors import RunFolderError, UserError
 from qat_tft.model.tft import TemporalFusionTransformer
-from qat_tft.quantization.prepare import Phase, QATTemporalFusionTransformer
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.ranges import Phase
 from qat_tft.schema import Schema
 from qat_tft.training import files
 from qat_tft.training.build import build_model, build_qat_model

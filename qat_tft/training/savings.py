@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import psutil
@@ -70,7 +71,10 @@ def measure_savings(
 
     def peak(mode_or_off: str, windows: int) -> int:
         part = Batch(*(tensor[:windows].to(device) for tensor in batch))
-        return peak_bytes(lambda: _one_step(model, scaling, part, mode_or_off, quantiles), device)
+        trained = copy.deepcopy(model).train()
+        weights = sum(tensor.numel() * tensor.element_size() for tensor in trained.state_dict().values())
+        step = partial(_one_step, trained, scaling, part, mode_or_off, quantiles)
+        return int(weights + peak_bytes(step, device))
 
     windows = len(batch.target)
     with torch.random.fork_rng():
@@ -81,9 +85,8 @@ def measure_savings(
 
 
 def _one_step(
-    model: nn.Module, scaling: Scaling, batch: Batch, mode: str, quantiles: tuple[float, ...]
+    trained: nn.Module, scaling: Scaling, batch: Batch, mode: str, quantiles: tuple[float, ...]
 ) -> None:
-    trained = copy.deepcopy(model).train()
     optimizer = torch.optim.AdamW(trained.parameters())
     inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
     forecast = trained(*inputs, run_segment=runner_for(mode))
