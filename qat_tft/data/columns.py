@@ -72,7 +72,7 @@ def to_float32(source: Source, column: str, values: npt.NDArray[np.float64]) -> 
         DataError: float32 cannot hold the values, or tells fewer than 256 of them apart.
     """
     largest = float(np.nanmax(np.abs(values), initial=0.0))
-    if largest > np.finfo(np.float32).max:
+    if largest > float(np.finfo(np.float32).max):
         raise DataError(
             f"column '{column}' reaches {largest:.3g}, too large for float32",
             where=source.label,

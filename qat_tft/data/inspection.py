@@ -36,8 +36,9 @@ _UNITS = (
 )
 _MONTH_DAYS = (28, 31)
 _ADVICE = """
-Proposed schema, a draft to correct (--write-schema FILE keeps it). Move observed columns that are
-planned ahead, such as prices and promotions, to known; a known column that is not, leaks the future.
+Proposed schema, a draft to correct (--write-schema FILE keeps it). Move
+observed columns that are planned ahead, such as prices and promotions, to
+known. A known column that is not known ahead leaks the future.
 """
 
 

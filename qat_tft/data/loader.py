@@ -40,21 +40,21 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Gather one batch after the other, in ``workers`` processes where there are any."""
-        keys = self.keys()
+        plan = self.plan()
         if not self.workers:
-            for indices, mask_seed in keys:
+            for indices, mask_seed in plan:
                 yield self.windows.gather(indices, mask_seed)
             return
         # Workers inherit or map the panel's buffer; only batches travel.
         yield from DataLoader(
             _Gathering(self.windows),
             batch_size=None,
-            sampler=keys,
+            sampler=plan,
             num_workers=self.workers,
             collate_fn=_as_it_is,
         )
 
-    def keys(self) -> list[tuple[torch.Tensor, int]]:
+    def plan(self) -> list[tuple[torch.Tensor, int]]:
         """Window indices and mask seed of each batch, without gathering any."""
         order = self._order()[self.rank :: self.world]
         chunks = [order[at : at + self.batch_size] for at in range(0, len(order), self.batch_size)]

@@ -86,8 +86,9 @@ class _Layout:
         hint = "Drop or combine these rows" + (
             "." if schema.id else "; if the file holds several series, name their column as id."
         )
+        count = f"{len(twice):,} rows repeat" if len(twice) > 1 else "1 row repeats"
         raise DataError(
-            f"{len(twice):,} rows repeat the series and time of another: {'; '.join(named)} (counted from 0)",
+            f"{count} the series and time of another: {'; '.join(named)} (counted from 0)",
             where=source.label,
             allowed="one row for each series and time",
             next_step=hint,

@@ -1,0 +1,420 @@
+"""Reading: every accepted type, any order of rows, and one message for each thing that cannot be read."""
+
+import decimal
+from collections.abc import Callable
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.data.parquet import read_panel
+from qat_tft.errors import DataError, SchemaError
+from qat_tft.schema import Columns, Schema
+
+Write = Callable[..., Path]
+Cities = Callable[..., dict[str, Any]]
+PLAIN = Schema(time="time", target="y")
+
+
+def message(path: Any, schema: Schema, kind: type[Exception] = DataError, **options: Any) -> str:
+    with pytest.raises(kind) as caught:
+        read_panel(path, schema, **options)
+    return str(caught.value)
+
+
+def naive_panel(columns: dict[str, Any], schema: Schema) -> dict[tuple[str, ...], list[tuple[Any, ...]]]:
+    """Series id -> rows (time, historical real values, historical category texts), in the order of time."""
+    history = schema.group("historical")
+    series: dict[tuple[str, ...], list[tuple[Any, ...]]] = {}
+    for row in range(len(columns["time"])):
+        ids = tuple(str(columns[column][row]) for column in schema.id)
+        real = tuple(np.float32(columns[column][row]) for column in history.real)
+        category = tuple(str(columns[column][row]) for column in history.category)
+        series.setdefault(ids, []).append((columns["time"][row], real, category))
+    return {ids: sorted(rows, key=lambda row: row[0]) for ids, rows in sorted(series.items())}
+
+
+def assert_equals_naive(panel: Panel, columns: dict[str, Any]) -> None:
+    expected = naive_panel(columns, panel.schema)
+    history = panel.schema.group("historical")
+    assert panel.series_ids == list(expected)
+    for series, rows in enumerate(expected.values()):
+        begin, end = panel.series_start[series : series + 2].tolist()
+        assert end - begin == len(rows)
+        for place, (time, real, category) in zip(range(begin, end), rows, strict=True):
+            assert panel.time_text(int(panel.time[place])) == time.isoformat()
+            assert tuple(panel.values[place, : len(real)].numpy()) == real
+            texts = [
+                panel.dictionaries[column][int(panel.values[place, len(real) + at])]
+                for at, column in enumerate(history.category)
+            ]
+            assert tuple(texts) == category
+
+
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(order=st.permutations(range(12)), files=st.integers(1, 3))
+def test_rows_in_any_order_and_in_any_number_of_files_give_the_same_sorted_panel(
+    write: Write, cities: Cities, city_schema: Schema, order: list[int], files: int
+) -> None:
+    columns = cities(6)
+    shuffled = {name: [values[row] for row in order] for name, values in columns.items()}
+    paths = [
+        write({name: values[part::files] for name, values in shuffled.items()}, f"{part}.parquet")
+        for part in range(files)
+    ]
+    assert_equals_naive(read_panel(paths, city_schema), columns)
+
+
+def test_a_folder_stands_for_all_parquet_files_below_it(write: Write, cities: Cities, city_schema: Schema) -> None:
+    columns = cities(6)
+    first = write({name: values[:6] for name, values in columns.items()}, "set/a.parquet")
+    write({name: values[6:] for name, values in columns.items()}, "set/deep/b.parquet")
+    write({"unrelated": [1]}, "set/_ignored.parquet")
+    assert_equals_naive(read_panel(first.parent, city_schema), columns)
+
+
+def test_static_values_stand_once_per_series(write: Write, cities: Cities, city_schema: Schema) -> None:
+    panel = read_panel(write(cities(6)), city_schema)
+    assert panel.static[:, 0].tolist() == [100.0, 250.0]
+    assert [panel.dictionaries["city"][int(code)] for code in panel.static[:, 1]] == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param(pa.array([1, 2, 3], pa.int8()), [1, 2, 3], id="int8"),
+        pytest.param(pa.array([1, 2, 3], pa.uint64()), [1, 2, 3], id="uint64"),
+        pytest.param(pa.array(np.array([0.5, 1, 2], np.float16)), [0.5, 1, 2], id="half"),
+        pytest.param(pa.array([0.5, 1, 2], pa.float64()), [0.5, 1, 2], id="double"),
+        pytest.param(pa.array([True, False, True]), [1, 0, 1], id="boolean"),
+        pytest.param(pa.array([decimal.Decimal("1.50")] * 3), [1.5] * 3, id="decimal"),
+        pytest.param(pa.array([7, 8, 7]).dictionary_encode(), [7, 8, 7], id="dictionary of numbers"),
+    ],
+)
+def test_a_real_column_takes_every_type_of_number(write: Write, values: pa.Array, expected: list[float]) -> None:
+    panel = read_panel(write({"time": [1, 2, 3], "y": values}), PLAIN)
+    assert panel.target.tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        pytest.param(pa.array(["b", "a", None]), ["b", "a", "<null>"], id="string with a null"),
+        pytest.param(pa.array(["b", "a", "b"], pa.large_string()), ["b", "a", "b"], id="large string"),
+        pytest.param(pa.array(["b", "a", "b"]).dictionary_encode(), ["b", "a", "b"], id="dictionary"),
+        pytest.param(pa.array([3, -1, 3]), ["3", "-1", "3"], id="integer"),
+        pytest.param(pa.array([3.0, None, 12.0]), ["3", "<null>", "12"], id="whole floats with a null"),
+        pytest.param(pa.array([3.0, np.nan, 12.0]), ["3", "<null>", "12"], id="whole floats with a NaN"),
+        pytest.param(pa.array([True, False, True]), ["true", "false", "true"], id="boolean"),
+        pytest.param(pa.array([date(2020, 1, 2)] * 3), ["2020-01-02"] * 3, id="date"),
+        pytest.param(pa.nulls(3), ["<null>"] * 3, id="nulls only"),
+    ],
+)
+def test_a_category_column_takes_text_whole_numbers_booleans_and_dates(
+    write: Write, values: pa.Array, expected: list[str]
+) -> None:
+    schema = Schema(time="time", target="y", observed=Columns(category=("c",)))
+    panel = read_panel(write({"time": [1, 2, 3], "y": [1.0, 2, 3], "c": values}), schema)
+    assert [panel.dictionaries["c"][int(code)] for code in panel.values[:, 1]] == expected
+
+
+@pytest.mark.parametrize(
+    ("times", "kind", "texts"),
+    [
+        pytest.param(pa.array([5, 7], pa.int32()), TimeKind.STEP, ["5", "7"], id="steps"),
+        pytest.param(
+            pa.array([date(2020, 2, 28), date(2020, 2, 29)]), TimeKind.DATE, ["2020-02-28", "2020-02-29"], id="dates"
+        ),
+        pytest.param(
+            pa.array([datetime(2020, 1, 1, 5), datetime(2020, 1, 1, 6)], pa.timestamp("ms")),
+            TimeKind.TIMESTAMP,
+            ["2020-01-01T05:00:00", "2020-01-01T06:00:00"],
+            id="timestamps",
+        ),
+        pytest.param(
+            pa.array(
+                [datetime(2020, 1, 1, 5, tzinfo=UTC), datetime(2020, 1, 1, 6, tzinfo=UTC)],
+                pa.timestamp("us", tz="Europe/Berlin"),
+            ),
+            TimeKind.TIMESTAMP,
+            ["2020-01-01T05:00:00", "2020-01-01T06:00:00"],
+            id="timestamps with a zone, in UTC",
+        ),
+    ],
+)
+def test_time_may_be_steps_dates_or_timestamps(write: Write, times: pa.Array, kind: TimeKind, texts: list[str]) -> None:
+    panel = read_panel(write({"time": times, "y": [1.0, 2.0]}), PLAIN)
+    assert panel.time_kind is kind
+    assert [panel.time_text(int(time)) for time in panel.time] == texts
+    assert [panel.parse_time(text) for text in texts] == panel.time.tolist()
+
+
+def test_files_may_differ_in_the_width_of_numbers_and_the_unit_of_time(write: Write) -> None:
+    when = datetime(2020, 1, 1)
+    first = write({"time": pa.array([when], pa.timestamp("s")), "y": pa.array([1], pa.int8())}, "a.parquet")
+    later = pa.array([when + timedelta(hours=1)], pa.timestamp("ns"))
+    second = write({"time": later, "y": pa.array([2.5])}, "b.parquet")
+    panel = read_panel([first, second], PLAIN)
+    assert panel.target.tolist() == [1.0, 2.5]
+    assert int(panel.time.diff()) == 3_600_000_000_000
+
+
+# What is refused.
+
+
+def test_a_file_that_is_not_there_is_named() -> None:
+    assert message("/nowhere/x.parquet", PLAIN) == "/nowhere/x.parquet: there is no such file. Check the path."
+
+
+def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "data.parquet"
+    path.write_text("time,y\n1,2\n")
+    assert "data.parquet: this is not a complete Parquet file" in message(path, PLAIN)
+
+
+def test_a_truncated_file_is_named(write: Write) -> None:
+    path = write({"time": list(range(1000)), "y": np.random.default_rng(0).normal(size=1000)})
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "data.parquet: this is not a complete Parquet file" in message(path, PLAIN)
+
+
+def test_a_file_with_a_damaged_page_is_named(write: Write) -> None:
+    path = write({"time": list(range(1000)), "y": np.random.default_rng(0).normal(size=1000)}, compression="zstd")
+    content = bytearray(path.read_bytes())
+    content[40 : len(content) // 2] = bytes(len(content) // 2 - 40)
+    path.write_bytes(content)
+    assert "data.parquet: " in message(path, PLAIN)
+
+
+def test_an_empty_folder_and_an_empty_list_are_refused(tmp_path: Path) -> None:
+    assert "the folder holds no .parquet file" in message(tmp_path, PLAIN)
+    assert "the list of Parquet files is empty" in message([], PLAIN)
+
+
+def test_a_file_without_rows_is_refused(write: Write) -> None:
+    path = write({"time": pa.array([], pa.int64()), "y": pa.array([], pa.float64())})
+    assert "there are no rows" in message(path, PLAIN)
+
+
+def test_a_missing_column_is_refused_with_close_matches(write: Write) -> None:
+    path = write({"time": [1], "Temperature": [1.0], "wind": [2.0]})
+    text = message(path, Schema(time="time", target="temperature"), SchemaError)
+    assert "there is no column 'temperature'" in text
+    assert "Allowed: 'time', 'Temperature', 'wind'" in text
+    assert "Did you mean 'Temperature'?" in text
+
+
+def test_a_column_that_one_of_several_files_lacks_is_refused_with_that_file(write: Write) -> None:
+    paths = [write({"time": [1], "y": [1.0]}, "a.parquet"), write({"time": [2]}, "b.parquet")]
+    text = message(paths, PLAIN, SchemaError)
+    assert "b.parquet: there is no column 'y'" in text
+
+
+@pytest.mark.parametrize(
+    ("target", "part"),
+    [
+        pytest.param(pa.array(["1", "2"]), "column 'y' is string, not a number", id="text"),
+        pytest.param(pa.array([datetime(2020, 1, 1)] * 2), "days since a start", id="timestamp"),
+        pytest.param(pa.array([[1.0], [2.0]]), "column 'y' is list<", id="list"),
+        pytest.param(pa.array([{"a": 1}, {"a": 2}]), "write each part as its own column", id="struct"),
+        pytest.param(pa.array([b"1", b"2"]), "column 'y' is binary", id="binary"),
+    ],
+)
+def test_a_target_that_is_no_number_is_refused_by_its_type(write: Write, target: pa.Array, part: str) -> None:
+    text = message(write({"time": [1, 2], "y": target}), PLAIN)
+    assert part in text
+    assert "column 'y'" in text
+
+
+@pytest.mark.parametrize(
+    ("category", "part"),
+    [
+        pytest.param(pa.array([["a"], ["b"]]), "column 'c' is list<", id="list"),
+        pytest.param(pa.array([0.5, 1.0]), "'c' is not a whole number in row 0 (counted from 0)", id="fraction"),
+        pytest.param(pa.array([datetime(2020, 1, 1)] * 2), "which cannot be a category", id="timestamp"),
+    ],
+)
+def test_a_category_of_an_unsuitable_type_is_refused(write: Write, category: pa.Array, part: str) -> None:
+    schema = Schema(time="time", target="y", known=Columns(category=("c",)))
+    assert part in message(write({"time": [1, 2], "y": [1.0, 2.0], "c": category}), schema)
+
+
+@pytest.mark.parametrize(
+    ("time", "part"),
+    [
+        pytest.param(pa.array(["2020-01-01", "2020-01-02"]), "time column 'time' is string", id="text"),
+        pytest.param(pa.array([1.5, 2.5]), "time column 'time' is double", id="float"),
+        pytest.param(pa.array([1, None]), "time column 'time' is null in row 1", id="null"),
+        pytest.param(
+            pa.array([datetime(2020, 1, 1), datetime(9999, 12, 31)], pa.timestamp("us")),
+            "placeholder dates such as 9999-12-31",
+            id="beyond nanoseconds",
+        ),
+    ],
+)
+def test_a_time_column_that_cannot_order_rows_is_refused(write: Write, time: pa.Array, part: str) -> None:
+    assert part in message(write({"time": time, "y": [1.0, 2.0]}), PLAIN)
+
+
+def test_files_with_and_without_a_time_zone_do_not_mix(write: Write) -> None:
+    when = datetime(2020, 1, 1)
+    paths = [
+        write({"time": pa.array([when], pa.timestamp("us")), "y": [1.0]}, "a.parquet"),
+        write({"time": pa.array([when], pa.timestamp("us", tz="UTC")), "y": [1.0]}, "b.parquet"),
+    ]
+    assert "Write all files with the same type of time" in message(paths, PLAIN)
+
+
+@pytest.mark.parametrize("column", ["y", "wind", "hour_sin", "height"])
+@pytest.mark.parametrize("value", [pytest.param(None, id="null"), pytest.param(np.nan, id="NaN")])
+def test_a_gap_in_any_real_column_is_refused_with_column_row_and_series(
+    write: Write, cities: Cities, city_schema: Schema, column: str, value: float | None
+) -> None:
+    columns = cities(6)
+    columns[column] = pa.array([value if row in (8, 9) else x for row, x in enumerate(columns[column])])
+    text = message(write(columns), city_schema)
+    assert f"column '{column}' is null or NaN in rows 8, 9 (counted from 0), first in city=B" in text
+    assert "leave the column out of the schema" in text
+
+
+def test_rows_are_named_as_they_stand_in_the_file_not_as_sorted(write: Write) -> None:
+    path = write({"time": [3, 1, 2], "y": [1.0, None, 2.0]})
+    assert "in row 1 (counted from 0)" in message(path, PLAIN)
+
+
+def test_rows_of_several_files_are_named_with_their_file(write: Write) -> None:
+    paths = [write({"time": [1, 2], "y": [1.0, 2.0]}, "a.parquet"), write({"time": [3], "y": [np.nan]}, "b.parquet")]
+    assert f"row 0 of {paths[1]}" in message(paths, PLAIN)
+
+
+def test_an_infinity_is_refused_with_column_and_row(write: Write) -> None:
+    path = write({"time": [1, 2], "y": [1.0, -np.inf]})
+    assert "column 'y' is infinite in row 1" in message(path, PLAIN)
+
+
+def test_a_column_of_nulls_only_is_refused_also_when_its_type_is_null_in_one_file(write: Write) -> None:
+    assert "column 'y' is null in every row" in message(write({"time": [1], "y": pa.nulls(1)}), PLAIN)
+    paths = [
+        write({"time": [1], "y": [1.0]}, "a.parquet"),
+        write({"time": [2], "y": pa.nulls(1)}, "b.parquet"),
+    ]
+    assert "column 'y' is null or NaN in row 0 of" in message(paths, PLAIN)
+
+
+def test_a_series_and_time_that_occurs_twice_is_refused_with_both_rows(
+    write: Write, cities: Cities, city_schema: Schema
+) -> None:
+    columns = cities(6)
+    columns["time"][9] = columns["time"][7]
+    text = message(write(columns), city_schema)
+    assert "1 row repeats the series and time of another: city=B at 2020-01-01T01:00:00 in rows 7, 9" in text
+
+
+def test_interleaved_series_without_an_id_get_the_hint_to_name_one(write: Write) -> None:
+    text = message(write({"time": [1, 1, 2, 2], "y": [1.0] * 4}), PLAIN)
+    assert "if the file holds several series, name their column as id" in text
+
+
+def test_a_null_in_an_id_column_is_refused(write: Write) -> None:
+    path = write({"time": [1, 2], "y": [1.0, 2.0], "shop": ["a", None]})
+    assert "id column 'shop' is null in row 1" in message(path, Schema(time="time", target="y", id=("shop",)))
+
+
+def test_a_static_column_that_changes_is_refused_with_series_and_row(
+    write: Write, cities: Cities, city_schema: Schema
+) -> None:
+    columns = cities(6)
+    columns["height"][8] = 7.0
+    text = message(write(columns), city_schema)
+    assert "static column 'height' changes within city=B, in row 8" in text
+
+
+def test_a_folder_without_access_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "iterdir", refuse)  # the tests may run as root, who may read anything
+    assert "no permission to read it" in message(tmp_path, PLAIN)
+
+
+# Precision.
+
+
+def test_a_column_that_float32_would_flatten_is_refused_by_name(write: Write) -> None:
+    start = int(datetime(2024, 1, 1, tzinfo=UTC).timestamp() * 1e9)
+    stamps = [start + minute * 60_000_000_000 for minute in range(60)]
+    schema = Schema(time="time", target="y", known=Columns(real=("epoch",)))
+    text = message(write({"time": list(range(60)), "y": np.arange(60.0), "epoch": stamps}), schema)
+    assert "column 'epoch' spreads over 3.54e+12 at a magnitude of 1.7e+18" in text
+    assert "Subtract a constant" in text
+
+
+def test_a_column_that_float32_keeps_coarsely_is_noted_by_name(write: Write) -> None:
+    values = 1_000_000 + np.random.default_rng(0).normal(size=100) * 100
+    panel = read_panel(write({"time": list(range(100)), "y": values}), PLAIN)
+    assert len(panel.notes) == 1
+    assert panel.notes[0].startswith("column 'y' spreads over")
+
+
+def test_large_whole_numbers_that_float32_holds_exactly_pass_without_a_note(write: Write) -> None:
+    panel = read_panel(write({"time": [1, 2, 3], "y": [16_000_001, 16_000_002, 16_000_003]}), PLAIN)
+    assert panel.notes == ()
+    assert panel.target.tolist() == [16_000_001, 16_000_002, 16_000_003]
+
+
+def test_a_number_too_large_for_float32_is_refused(write: Write) -> None:
+    assert "too large for float32" in message(write({"time": [1, 2], "y": [1.0, 1e39]}), PLAIN)
+
+
+# Rows to forecast.
+
+
+def test_the_last_rows_may_lack_target_and_observed_columns_only_when_asked(
+    write: Write, cities: Cities, city_schema: Schema
+) -> None:
+    columns = cities(6)
+    for column in ("y", "wind"):
+        columns[column] = pa.array([None if row in (4, 5, 11) else x for row, x in enumerate(columns[column])])
+    path = write(columns)
+    assert "is null or NaN in rows 4, 5, 11" in message(path, city_schema)
+    panel = read_panel(path, city_schema, future_rows=True)
+    assert torch.isnan(panel.target).nonzero().flatten().tolist() == [4, 5, 11]
+
+
+@pytest.mark.parametrize(
+    ("column", "rows"),
+    [
+        pytest.param("y", (2,), id="target in the middle"),
+        pytest.param("wind", (2,), id="observed in the middle"),
+        pytest.param("wind", (5,), id="observed where the target is there"),
+        pytest.param("hour_sin", (5,), id="known"),
+    ],
+)
+def test_other_gaps_are_refused_also_when_forecasting(
+    write: Write, cities: Cities, city_schema: Schema, column: str, rows: tuple[int, ...]
+) -> None:
+    columns = cities(6)
+    columns[column] = pa.array([None if row in rows else x for row, x in enumerate(columns[column])])
+    assert f"column '{column}' is null or NaN in row {rows[0]}" in message(
+        write(columns), city_schema, future_rows=True
+    )
+
+
+def test_a_column_name_with_a_dot_is_no_nested_path(write: Write) -> None:
+    path = write({"time": [1, 2], "a.y": [1.0, 2.0], "a": [{"y": 5}, {"y": 6}]})
+    assert read_panel(path, Schema(time="time", target="a.y")).target.tolist() == [1.0, 2.0]
+
+
+def test_reading_does_not_depend_on_row_groups(write: Write, cities: Cities, city_schema: Schema) -> None:
+    columns = cities(12)
+    path = write(columns, row_group_size=5)
+    assert pq.read_metadata(path).num_row_groups > 1
+    assert_equals_naive(read_panel(path, city_schema), columns)
