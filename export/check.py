@@ -20,7 +20,7 @@ from qat_tft.export.metadata import OUTPUT, ModelMetadata
 from qat_tft.export.operators import Operators, operators_of
 from qat_tft.export.qdq import weight_bytes
 from qat_tft.export.report import CheckReport, Thresholds
-from qat_tft.export.session import Forecaster
+from qat_tft.export.session import Forecaster, Signature
 from qat_tft.model.loss import q_risk
 from qat_tft.training import files
 from qat_tft.training.run_folder import RunFolder
@@ -84,15 +84,20 @@ def _run_around(path: Path) -> RunFolder:
 
 
 def _contract_breaches(file: Forecaster) -> Iterator[str]:
-    promised = {spec.name: (spec.dtype, spec.shape) for spec in file.inputs}
-    answer = {OUTPUT: ("float32", file.metadata.output_shape())}
-    for side, wanted, found in zip(("input", "output"), (promised, answer), file.signature(), strict=True):
-        if list(wanted) != list(found):
-            yield f"the {side}s are called {', '.join(found)} instead of {', '.join(wanted)}"
-            continue
-        for name, (dtype, shape) in wanted.items():
-            if found[name] != (dtype, shape):
-                yield f"{side} {name} is {found[name]} instead of {(dtype, shape)}"
+    inputs, outputs = file.signature()
+    promised: Signature = {spec.name: (spec.dtype, spec.shape) for spec in file.inputs}
+    answer: Signature = {OUTPUT: ("float32", file.metadata.output_shape())}
+    yield from _differences("input", promised, inputs)
+    yield from _differences("output", answer, outputs)
+
+
+def _differences(side: str, wanted: Signature, found: Signature) -> Iterator[str]:
+    if list(wanted) != list(found):
+        yield f"the {side}s are called {', '.join(found)} instead of {', '.join(wanted)}"
+        return
+    for name, (dtype, shape) in wanted.items():
+        if found[name] != (dtype, shape):
+            yield f"{side} {name} is {found[name]} instead of {(dtype, shape)}"
 
 
 def _run_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]:
@@ -182,7 +187,7 @@ def _bytes(path: Path, fp32_file: Path, graph: onnx.ModelProto, int8: bool) -> d
 
 
 def _latency(file: Forecaster, fp32_file: Path, run: RunFolder) -> dict[str, dict[str, float] | None]:
-    sessions = {file.metadata.kind: file}
+    sessions: dict[str, Forecaster] = {file.metadata.kind: file}
     if file.metadata.kind == "int8" and fp32_file.is_file():
         sessions["fp32"] = Forecaster(fp32_file, threads=THREADS)
     windows = run.load_check_windows()

@@ -97,10 +97,13 @@ def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
                 for forecast in (reference, fp32, file.forecast, unoptimized.forecast)
             )
         )
-    joined = [np.concatenate(blocks) for blocks in zip(*answers, strict=True)]
-    compared = order[: len(joined[0])]
+    by_model = [np.concatenate(blocks) for blocks in zip(*answers, strict=True)]
+    compared = order[: len(by_model[0])]
     return Comparison(
-        *joined,
+        reference=by_model[0],
+        fp32=by_model[1],
+        optimized=by_model[2],
+        unoptimized=by_model[3],
         small={size: _in_batches(file, windows, compared, size) for size in SMALL_BATCHES},
         batch_mates_change=_batch_mates_change(file, windows, compared),
         target=windows.target[compared],

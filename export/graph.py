@@ -109,8 +109,8 @@ class ExportResult:
 def export_run(run: RunFolder, *, int8: bool) -> ExportResult:
     """Write ``model.fp32.onnx`` and, with ``int8``, ``model.int8.onnx`` into a run folder.
 
-    Nothing but the folder is needed: the graph is traced with made-up inputs of its shapes. A file appears
-    under its name only when it is complete and verified; an older one of that name then disappears.
+    Nothing but the folder is needed: the graph is traced with made-up inputs of its shapes. Nothing is written
+    before every graph has been verified, and a file appears under its name only when it is complete.
 
     Raises:
         RunFolderError: the folder is missing, damaged, or not ours.
@@ -122,18 +122,24 @@ def export_run(run: RunFolder, *, int8: bool) -> ExportResult:
     scaling = run.load_preprocessing().scaling()
     fp32 = run.load_fp32_model().folded()
     lstm_nodes = sum(module.num_layers for module in fp32.modules() if isinstance(module, nn.LSTM))
-    integer = _integer_model(run, metadata) if int8 else None
-    files = [_write(fp32, scaling, metadata, run.path / FP32_FILE, lstm_nodes, limit=None)]
-    if integer is not None:
-        model, metadata = integer
-        limit = files[0].bytes
-        files.append(_write(model, scaling, metadata, run.path / INT8_FILE, lstm_nodes, limit=limit))
+    plans: list[tuple[nn.Module, ModelMetadata, Path]] = [(fp32, metadata, run.path / FP32_FILE)]
+    if int8:
+        plans.append((*_integer_model(run, metadata), run.path / INT8_FILE))
+    graphs = [_verified(model, scaling, described, lstm_nodes) for model, described, _ in plans]
+    contents = [graph.SerializeToString() for graph in graphs]
+    if int8:
+        _refuse_no_saving(fp32=len(contents[0]), int8=len(contents[1]), path=plans[1][2])
+    files = []
+    for graph, content, (_, described, path) in zip(graphs, contents, plans, strict=True):
+        write_file(path, content)
+        files.append(_describe(graph, described, path, len(content)))
+    last = plans[-1][1]
     return ExportResult(
         run=run.path,
         files=tuple(files),
-        target=metadata.target,
-        quantized_layers=metadata.quantized_layers,
-        float_layers=metadata.float_layers,
+        target=last.target,
+        quantized_layers=last.quantized_layers,
+        float_layers=last.float_layers,
         seconds=time.monotonic() - start,
     )
 
@@ -172,33 +178,29 @@ def _integer_model(run: RunFolder, metadata: ModelMetadata) -> tuple[nn.Module, 
     return integer_model(qat), described
 
 
-def _write(
-    model: nn.Module,
-    scaling: Scaling,
-    metadata: ModelMetadata,
-    path: Path,
-    lstm_nodes: int,
-    *,
-    limit: int | None,
-) -> ExportedFile:
-    # `limit`: the INT8 file must be smaller than this many bytes, those of the FP32 file.
+def _verified(model: nn.Module, scaling: Scaling, metadata: ModelMetadata, lstm_nodes: int) -> ModelProto:
     graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
     standard = bool(metadata.target) and scheme_for(metadata.target).standard_operators_only
     qdq.verify_graph(graph, lstm_nodes=lstm_nodes, portable=standard)
     if metadata.kind == "int8":
         qdq.verify_integer_graph(graph, int8_weights=_int8_weights(model))
-    content = graph.SerializeToString()
-    if limit is not None and len(content) >= limit:
+    return graph
+
+
+def _refuse_no_saving(*, fp32: int, int8: int, path: Path) -> None:
+    if int8 >= fp32:
         raise ExportError(
-            f"the INT8 graph has {len(content)} bytes, the FP32 file {limit}: quantizing saved nothing",
+            f"the INT8 graph has {int8} bytes, the FP32 graph {fp32}: quantizing saved nothing",
             where=str(path),
             next_step="The model is too small for INT8 to pay; raise hidden, or deploy the FP32 file.",
         )
-    write_file(path, content)
+
+
+def _describe(graph: ModelProto, metadata: ModelMetadata, path: Path, size: int) -> ExportedFile:
     return ExportedFile(
         path=path,
         kind=metadata.kind,
-        bytes=len(content),
+        bytes=size,
         nodes=len(graph.graph.node),
         opset=next(entry.version for entry in graph.opset_import if entry.domain in qdq.STANDARD_DOMAINS),
         ir_version=graph.ir_version,

@@ -156,13 +156,17 @@ class ModelMetadata:
         )
 
     def _inputs_of(self, group: Group) -> list[InputSpec]:
-        steps = {"static": (), "historical": (self.history,), "future": (self.horizon,)}[group.name]
+        leading: dict[str, tuple[int | str, ...]] = {
+            "static": (BATCH,),
+            "historical": (BATCH, self.history),
+            "future": (BATCH, self.horizon),
+        }
         specs = []
         if group.real:
-            shape = (BATCH, *steps, len(group.real))
+            shape = (*leading[group.name], len(group.real))
             specs.append(InputSpec(group.real_input, "float32", shape, group.real))
         if group.category:
-            shape = (BATCH, *steps, len(group.category))
+            shape = (*leading[group.name], len(group.category))
             specs.append(InputSpec(group.category_input, "int64", shape, group.category))
         return specs
 

