@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from qat_tft.model.layers import uniform_parameter
+
 States = tuple[Tensor, Tensor]
 """Hidden and cell state, each [B, H]."""
 
@@ -26,3 +28,15 @@ class Recurrence(nn.Module):
         """Return outputs [B, T, H] and the last hidden and cell state [B, H] for x [B, T, H]."""
         outputs, (last_hidden, last_cell) = self.cell(x, (hidden.unsqueeze(0), cell.unsqueeze(0)))
         return outputs, last_hidden.squeeze(0), last_cell.squeeze(0)
+
+
+class LearnedSequence(nn.Module):
+    """What the decoder reads when no column is known of the future: one learned vector per step, [T, H]."""
+
+    def __init__(self, steps: int, hidden: int) -> None:
+        super().__init__()
+        self.vectors = uniform_parameter(hidden, steps, hidden)
+
+    def forward(self, batch: int) -> Tensor:
+        """Return the vectors for every row of a batch: [B, T, H]."""
+        return self.vectors.expand(batch, -1, -1)

@@ -16,7 +16,7 @@ from qat_tft.checkpointing.segments import Mode, SegmentRunner, run_directly
 from qat_tft.model.attention import InterpretableAttention
 from qat_tft.model.folding import fold_for_inference
 from qat_tft.model.layers import GatedResidualNetwork, GatedSkip, GRNStack
-from qat_tft.model.recurrence import Recurrence
+from qat_tft.model.recurrence import LearnedSequence, Recurrence
 from qat_tft.model.selection import VariableSelection
 from qat_tft.schema import GroupSize
 
@@ -87,7 +87,8 @@ class TemporalFusionTransformer(nn.Module):
         self.future_selection = selection("future", future, context=has_static)
         self.static_encoder = StaticEncoder(encoder(), hidden, dropout) if has_static else None
         self.historical_encoder = encoder()
-        self.future_encoder = encoder()
+        self.future_encoder = encoder() if future.total else None
+        self.unknown_future = None if future.total else LearnedSequence(horizon, hidden)
         self.lstm_encoder = Recurrence(hidden)
         self.lstm_decoder = Recurrence(hidden)
         self.temporal_attention = TemporalAttention(hidden, heads, horizon, context=has_static, dropout=dropout)
@@ -103,7 +104,10 @@ class TemporalFusionTransformer(nn.Module):
         """
         contexts, static_weights = self._static(static, run_segment)
         past, historical_weights = self._sequence("historical", historical, contexts.selection, run_segment)
-        coming, future_weights = self._sequence("future", future, contexts.selection, run_segment)
+        if self.unknown_future is None:
+            coming, future_weights = self._sequence("future", future, contexts.selection, run_segment)
+        else:
+            coming, future_weights = self.unknown_future(future.shape[0]), future
         encoded, hidden, cell = run_segment(
             "lstm_encoder", self.lstm_encoder, past, contexts.hidden_state, contexts.cell_state
         )
@@ -139,9 +143,7 @@ class TemporalFusionTransformer(nn.Module):
     def _sequence(
         self, name: str, x: Tensor, context: Tensor | None, run_segment: SegmentRunner
     ) -> tuple[Tensor, Tensor]:
-        selection: VariableSelection | None = getattr(self, f"{name}_selection")
-        if selection is None:  # nothing is known of the future: the decoder runs on its states alone
-            return x.new_zeros(*x.shape[:-1], self.hidden), x
+        selection: VariableSelection = getattr(self, f"{name}_selection")
         selected, weights = selection(x, context, run_segment)
         encoder: GRNStack = getattr(self, f"{name}_encoder")
         return run_segment(f"{name}_encoder", encoder, selected), weights

@@ -25,8 +25,8 @@ class QuantizedLSTM(nn.Module):
 
     def __init__(self, layer: nn.LSTM, scheme: Scheme) -> None:
         super().__init__()
-        self.weight_ih, self.weight_hh = layer.weight_ih_l0, layer.weight_hh_l0
-        self.bias_ih, self.bias_hh = layer.bias_ih_l0, layer.bias_hh_l0
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            setattr(self, name, getattr(layer, f"{name}_l0"))
         self.codes = scheme.weights
         self.input = ActivationQuantizer(scheme.activations)
 

@@ -12,6 +12,7 @@ from qat_tft.checkpointing.segments import Mode, SegmentRunner, run_directly
 from qat_tft.errors import CalibrationError
 from qat_tft.model.folding import merge_second_into_gate
 from qat_tft.model.layers import AffineVariables, VariableLinear
+from qat_tft.model.recurrence import LearnedSequence
 from qat_tft.model.selection import InputLinear, VariableScale
 from qat_tft.model.tft import Forecast, TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
@@ -31,6 +32,7 @@ _STAYS_FLOAT: dict[type[nn.Module], str] = {
     VariableScale: "elementwise part of a LayerNorm, and sums weighted by it",
     nn.LayerNorm: "elementwise, and sensitive to rounding",
     nn.Embedding: "a table look-up: no arithmetic to gain from",
+    LearnedSequence: "a constant: no arithmetic to gain from",
 }
 
 

@@ -1,0 +1,137 @@
+"""Small models, batches and training trajectories that tests of several rooms compare."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from qat_tft.checkpointing.segments import SegmentRunner
+from qat_tft.model.loss import quantile_loss
+from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.calibrate import calibrate
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.scheme import scheme_for
+from qat_tft.schema import GroupSize
+
+Inputs = tuple[Tensor, Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Shape of a test model: every kind of column, and chunks that do not divide the variables evenly."""
+
+    static: GroupSize = GroupSize(2, (3,))
+    historical: GroupSize = GroupSize(5, (4, 6))
+    future: GroupSize = GroupSize(2, (4,))
+    history: int = 6
+    horizon: int = 3
+
+    def inputs(self, batch: int, generator: torch.Generator) -> Inputs:
+        """Return random inputs [B, ...]: reals, then codes."""
+        leading = ((batch,), (batch, self.history), (batch, self.horizon))
+        groups = zip(leading, (self.static, self.historical, self.future), strict=True)
+        static, historical, future = (_columns(shape, size, generator) for shape, size in groups)
+        return static, historical, future
+
+
+def _columns(shape: tuple[int, ...], size: GroupSize, generator: torch.Generator) -> Tensor:
+    real = torch.randn(*shape, size.real, generator=generator)
+    codes = [torch.randint(0, k, (*shape, 1), generator=generator).float() for k in size.cardinalities]
+    return torch.cat([real, *codes], -1)
+
+
+@pytest.fixture
+def sizes() -> Sizes:
+    """The shape that `make_model` has when nothing else is asked for."""
+    return Sizes()
+
+
+@pytest.fixture
+def make_model() -> Callable[..., TemporalFusionTransformer]:
+    """Build an FP32 test model; equal arguments give equal weights."""
+    return build_model
+
+
+def build_model(sizes: Sizes | None = None, seed: int = 0, **changes: object) -> TemporalFusionTransformer:
+    torch.manual_seed(seed)
+    sizes = sizes or Sizes()
+    options = {"hidden": 8, "heads": 2, "dropout": 0.0, "encoder_layers": 1, "selection_chunk": 3, **changes}
+    return TemporalFusionTransformer(
+        sizes.static,
+        sizes.historical,
+        sizes.future,
+        history=sizes.history,
+        horizon=sizes.horizon,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+@pytest.fixture
+def make_qat_model() -> Callable[..., QATTemporalFusionTransformer]:
+    """Build a calibrated QAT test model in phase `qat`; equal arguments give equal weights and ranges."""
+
+    def build(sizes: Sizes | None = None, seed: int = 0, **changes: object) -> QATTemporalFusionTransformer:
+        sizes = sizes or Sizes()
+        model = QATTemporalFusionTransformer(build_model(sizes, seed, **changes), scheme_for("x86"))
+        generator = torch.Generator().manual_seed(seed)
+        calibrate(model, [sizes.inputs(8, generator) for _ in range(3)])
+        model.set_phase("qat")
+        return model
+
+    return build
+
+
+Trajectory = dict[str, Tensor]
+
+
+@pytest.fixture
+def train() -> Callable[..., Trajectory]:
+    """Train a model for some steps and keep every bit of what happened."""
+    return run_training
+
+
+def run_training(
+    model: nn.Module, run_segment: SegmentRunner, *, steps: int = 10, forwards: int = 1, seed: int = 1
+) -> Trajectory:
+    """Return losses and gradients of every step, and the weights and buffers after the last.
+
+    Each step sees other batches; `forwards` of them run before the one backward pass.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    torch.manual_seed(seed)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    kept: Trajectory = {}
+    model.train()
+    for step in range(steps):
+        optimizer.zero_grad()
+        losses = []
+        for _ in range(forwards):
+            inputs = Sizes().inputs(5, generator)
+            target = torch.randn(5, Sizes().horizon, generator=generator)
+            forecast = model(*inputs, run_segment)
+            losses.append(quantile_loss(forecast.quantiles, target, (0.1, 0.5, 0.9)))
+        loss = torch.stack(losses).sum()
+        loss.backward()
+        kept[f"loss {step}"] = loss.detach()
+        for name, parameter in model.named_parameters():
+            gradient = parameter.grad
+            kept[f"gradient {step} {name}"] = torch.tensor([]) if gradient is None else gradient.clone()
+        optimizer.step()
+    kept |= {f"weight {name}": value.detach().clone() for name, value in model.named_parameters()}
+    kept |= {f"buffer {name}": value.clone() for name, value in model.named_buffers()}
+    return kept
+
+
+@pytest.fixture
+def differing() -> Callable[[Trajectory, Trajectory], list[str]]:
+    """Name what is not equal to the bit in two trajectories."""
+
+    def compare(one: Trajectory, other: Trajectory) -> list[str]:
+        assert one.keys() == other.keys()
+        return [name for name in one if not torch.equal(one[name], other[name])]
+
+    return compare

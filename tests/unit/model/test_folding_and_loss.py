@@ -1,0 +1,60 @@
+"""Folding a trained model is exact algebra; the loss and q-risk are the paper's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from qat_tft.model.folding import merge_second_into_gate
+from qat_tft.model.loss import q_risk, quantile_loss
+
+EXACT = 1e-10  # double precision
+
+
+def test_merged_gates_and_cut_chunks_give_the_same_forecast(make_model, sizes):
+    model = make_model().double().eval()
+    inputs = [tensor.double() for tensor in sizes.inputs(5, torch.Generator().manual_seed(1))]
+    expected = model(*inputs)
+    for folded in (merge_second_into_gate(model), model.folded()):
+        for ours, theirs in zip(folded(*inputs), expected, strict=True):
+            assert torch.allclose(ours, theirs, rtol=EXACT, atol=EXACT)
+        assert not any(name.endswith("second.weight") for name, _ in folded.named_parameters())
+
+
+def test_folding_leaves_the_model_as_it_was(make_model):
+    model = make_model()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.folded()
+    assert model.training
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def naive_pinball(prediction: float, target: float, level: float) -> float:
+    return level * (target - prediction) if target >= prediction else (1 - level) * (prediction - target)
+
+
+@pytest.fixture
+def forecast():
+    torch.manual_seed(0)
+    return torch.randn(4, 3, 2), torch.randn(4, 3), (0.2, 0.7)
+
+
+def test_quantile_loss_equals_a_loop_over_its_definition(forecast):
+    prediction, target, levels = forecast
+    total = sum(
+        naive_pinball(prediction[b, f, q].item(), target[b, f].item(), level)
+        for b in range(4)
+        for f in range(3)
+        for q, level in enumerate(levels)
+    )
+    assert quantile_loss(prediction, target, levels).item() == pytest.approx(total / (4 * 3), rel=1e-5)
+
+
+def test_q_risk_is_twice_the_loss_over_the_sum_of_absolute_targets(forecast):
+    prediction, target, levels = forecast
+    for q, level in enumerate(levels):
+        loss = sum(
+            naive_pinball(prediction[b, f, q].item(), target[b, f].item(), level) for b in range(4) for f in range(3)
+        )
+        expected = 2 * loss / target.abs().sum().item()
+        assert q_risk(prediction, target, levels)[q].item() == pytest.approx(expected, rel=1e-5)
