@@ -1,6 +1,8 @@
 """From a trained run to forecasts, through the command line: export, check, predict, and their failures."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
@@ -24,6 +26,7 @@ from qat_tft.training.build import build_qat_model
 from qat_tft.training.job import train
 from qat_tft.training.run_folder import RunFolder
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "onnxruntime_only.py"
 HISTORY, HORIZON = 8, 3
 SCHEMA = Schema(
     time="time",
@@ -77,9 +80,9 @@ def train_small(root: Path, *, target: str = "x86", use_qat: bool = True) -> Run
     return train(config, SCHEMA, runs_dir=root / "runs", name="small").folder
 
 
-@pytest.fixture(scope="module", params=["x86", "portable"])
-def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    run = train_small(tmp_path_factory.mktemp(request.param), target=request.param)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    run = train_small(tmp_path_factory.mktemp("trained"))
     assert main(["export", "--int8", "--runs-dir", str(run.path.parent)]) == 0
     return run
 
@@ -283,3 +286,26 @@ def test_a_report_of_the_fp32_file_has_no_integers(run: RunFolder) -> None:
     assert report.passed, report.reasons
     assert report.integer_ops == {}
     assert report.max_error_steps is None
+
+
+def test_a_portable_file_holds_standard_operators_only_and_passes(tmp_path: Path) -> None:
+    run = train_small(tmp_path, target="portable")
+    result = export_run(run, int8=True)
+    assert result.target == "portable"
+    assert {node.domain for node in onnx.load(run.path / INT8_FILE).graph.node} == {""}
+    report = check_model(run.path / INT8_FILE)
+    assert report.passed, report.reasons
+
+
+def test_the_example_runs_a_file_with_onnxruntime_and_numpy_alone(run: RunFolder, tmp_path: Path) -> None:
+    alone = tmp_path / "alone.onnx"
+    alone.write_bytes((run.path / INT8_FILE).read_bytes())
+    # A module that is None in sys.modules cannot be imported.
+    guard = "import sys; sys.modules.update(dict.fromkeys(['torch', 'qat_tft', 'onnx', 'pyarrow']))"
+    start = f"sys.argv = ['example', {str(alone)!r}]; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
+    code = f"{guard}; import runpy; {start}"
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert ran.stdout.splitlines()[0] == "int8 model of 'load', next 3 steps"
+    assert len(ran.stdout.splitlines()) == 2 + HORIZON
