@@ -136,10 +136,10 @@ def _measured(
 
 
 def _accuracy(compared: Comparison, step: Steps | None) -> dict[str, Any]:
-    # In units of the scaled target: raw values with a large mean would flatter the ratio.
-    reference, optimized = compared.scaled(compared.reference), compared.scaled(compared.optimized)
-    unoptimized = compared.scaled(compared.unoptimized)
-    small = {size: compared.scaled(forecasts) for size, forecasts in compared.small.items()}
+    units = compared.units
+    reference, optimized = units(compared.reference), units(compared.optimized)
+    unoptimized = units(compared.unoptimized)
+    small = {size: units(forecasts) for size, forecasts in compared.small.items()}
 
     def steps(first: Array, second: Array) -> float | None:
         return None if step is None else largest_steps(first - second[: len(first)], step)

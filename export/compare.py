@@ -20,6 +20,8 @@ from qat_tft.export.contract import RawForecaster
 from qat_tft.export.measure import spread_order
 from qat_tft.export.metadata import SERIES_INPUT, ModelMetadata
 from qat_tft.export.session import Forecaster
+from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
+from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.training.run_folder import RunFolder
 
 LARGE_BATCH = 64
@@ -41,7 +43,7 @@ class Comparison:
         small: of the file, optimized, for the first few windows, by smaller batch size.
         batch_mates_change: largest change of a window's raw forecast when its batch mates are replaced.
         target: raw, [N, P].
-        scaling, series: turn forecasts into units of the scaled target.
+        units: turn forecasts into what the network put out.
     """
 
     reference: Array
@@ -51,20 +53,45 @@ class Comparison:
     small: Mapping[int, Array]
     batch_mates_change: float
     target: Tensor
-    scaling: Scaling
-    series: Tensor
+    units: "NetworkUnits"
 
     @property
     def rows(self) -> int:
         """Number of windows compared."""
         return len(self.reference)
 
-    def scaled(self, quantiles: Array) -> Array:
-        """Raw quantiles of the first windows in units of the scaled target."""
-        series = self.series[: len(quantiles)]
-        columns = torch.from_numpy(quantiles).unbind(-1)
-        scaled = torch.stack([self.scaling.scale_target(column, series) for column in columns], -1)
-        return np.asarray(scaled.numpy())
+
+@dataclass(frozen=True)
+class NetworkUnits:
+    """Turns raw forecasts into what the network itself puts out, before anything is added to it in floating point.
+
+    Errors are measured there: the mean of the data, or the season before that a seasonal model adds to its
+    forecast, is exact whatever the network does, and would make any error look small.
+
+    Attributes:
+        center, scale: [N, P]; a raw forecast is `center + scale * network`.
+    """
+
+    center: Tensor
+    scale: Tensor
+
+    @classmethod
+    def of(cls, model: TemporalFusionTransformer, scaling: Scaling, windows: Batch) -> "NetworkUnits":
+        """The units for some windows: those of the scaled target, or of its seasonal differences."""
+        base, spread = torch.zeros_like(windows.target), 1.0
+        if isinstance(model, SeasonalTemporalFusionTransformer):
+            season = scaling.scale_target(windows.historical[..., 0], windows.series)[:, -model.season :]
+            repeats = -(-model.horizon // model.season)
+            base, spread = season.repeat(1, repeats)[:, : model.horizon], float(model.spread)
+        ends = torch.stack([base, base + spread], -1)
+        raw = scaling.unscale_target(ends, windows.series).double()
+        return cls(raw[..., 0], raw[..., 1] - raw[..., 0])
+
+    def __call__(self, quantiles: Array) -> Array:
+        """Raw quantiles [n, P, Q] of the first n windows in units of the network's output."""
+        count = len(quantiles)
+        center, scale = self.center[:count].unsqueeze(-1).numpy(), self.scale[:count].unsqueeze(-1).numpy()
+        return np.asarray((quantiles - center) / scale, dtype=np.float32)
 
 
 def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
@@ -107,8 +134,7 @@ def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
         small={size: _in_batches(file, windows, compared, size) for size in SMALL_BATCHES},
         batch_mates_change=_batch_mates_change(file, windows, compared),
         target=windows.target[compared],
-        scaling=scaling,
-        series=windows.series[compared],
+        units=NetworkUnits.of(run.load_fp32_model(), scaling, Batch(*(part[compared] for part in windows))),
     )
 
 

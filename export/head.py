@@ -3,7 +3,7 @@
 An INT8 model and its reference differ where a value falls on the other side of a rounding boundary. If each of
 the K inputs of the head, quantized with scale s, moved by one step in a random direction, quantile j would
 move by `s * sqrt(sum over k of w_kj^2)` on average (root mean square). That is the unit in which whole-model
-errors are counted here. It is in the units of the scaled target and does not depend on the data.
+errors are counted here. It is in the units of the network's output and does not depend on the data.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ Steps = npt.NDArray[np.float64]
 
 
 def head_step(model: ModelProto) -> Steps:
-    """Step of each quantile [Q], in units of the scaled target, of an INT8 file's graph.
+    """Step of each quantile [Q], in units of the network's output, of an INT8 file's graph.
 
     Raises:
         OnnxFileError: the last product before the output does not multiply integers.

@@ -41,12 +41,12 @@ class CheckReport:
         model: the file; kind: ``fp32`` or ``int8``; target: its target profile.
         reasons: why the check failed; empty when it passed.
         rows: windows compared; seconds: wall time; threads: of onnxruntime in all measurements.
-        sqnr_db: ``optimized`` and ``unoptimized``, of the scaled forecasts against the reference model.
+        sqnr_db: ``optimized`` and ``unoptimized``, of the network's output against the reference model's.
         sqnr_by_batch: the optimized file alone, by batch size.
         max_error_steps: largest error against the reference model, in head steps (see ``head_step``).
         optimization_steps: largest change made by onnxruntime's optimizations, in head steps.
         batch_steps: largest change made by the size of the batch, in head steps.
-        batch_mates_change: largest change of a row's scaled forecast when its batch mates are replaced.
+        batch_mates_change: largest change of a row's raw forecast when its batch mates are replaced.
         q_risk: ``fp32``, ``qat`` and ``int8``, each by quantile, on the compared windows.
         quantile_crossings: forecasts whose quantiles are out of order, of all rows x horizon.
         bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``.
@@ -131,7 +131,7 @@ class CheckReport:
         first: Mapping[str, float | None] = next(iter(measured.values()), {})
         for quantile in first:
             table.add_row(
-                f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 4) for r in measured.values())
+                f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 5) for r in measured.values())
             )
         return table
 

@@ -1,0 +1,219 @@
+"""The same graph with fewer passes over its largest tensors: equal algebra, found by pattern.
+
+At inference most of a wide TFT's time goes into reading and writing [variables, rows, hidden] tensors, not into
+products. Some of that is needless:
+
+- A gated linear unit takes one product of double width apart with a Split, which copies both halves. Two
+  products of single width, with the halves of the weight, need no copy and give the same bits.
+- A variable's embedding `x w + b`, x one number, is a Mul and an Add that each write the whole tensor. With x
+  extended by a column of ones and w by the row b it is one product with inner size 2.
+- onnxruntime's Elu takes about twice as long as the Min, Exp, Add and Max that it stands for.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from qat_tft.export.qdq import Constants, constant_values, remove_unused_initializers
+
+_ONE_MORE_COLUMN = np.array([0, 0, 0, 0, 0, 1])  # nothing before any axis, one after the last of three
+
+
+def shorten(model: ModelProto) -> None:
+    """Apply every rewrite to a graph whose constants are folded; what does not match a pattern stays."""
+    for rewrite in (split_gates, join_affine_maps, write_out_elus):
+        rewrite(model)
+    remove_unused_initializers(model)
+
+
+def split_gates(model: ModelProto) -> int:
+    """Turn each product that a Split halves along its last axis into two products; return how many."""
+    graph = _Graph(model)
+    gates = [found for node in model.graph.node if (found := _gate_before(node, graph)) is not None]
+    for gate in gates:
+        graph.replace(gate.nodes, gate.halves(graph))
+    return len(gates)
+
+
+def join_affine_maps(model: ModelProto) -> int:
+    """Turn each `x * w + b` of x [C, N, 1] and w, b [C, 1, H] into one product; return how many."""
+    graph = _Graph(model)
+    scalars = _columns_of_scalars(model)
+    found = [each for node in model.graph.node if (each := _affine_map(node, graph, scalars)) is not None]
+    for x, scaled, shifted, weight, bias in found:
+        extended, rows = f"{shifted.output[0]}.x", f"{shifted.output[0]}.w"
+        graph.add_constant(rows, np.concatenate([graph.constants[weight], graph.constants[bias]], -2))
+        pads, one = graph.shared(_ONE_MORE_COLUMN), graph.shared(np.ones((), np.float32))
+        pad = helper.make_node("Pad", [x, pads, one], [extended], extended)
+        product = helper.make_node("MatMul", [extended, rows], [shifted.output[0]], shifted.output[0])
+        graph.replace([scaled, shifted], [pad, product])
+    return len(found)
+
+
+def write_out_elus(model: ModelProto) -> int:
+    """Turn each Elu with alpha 1 into `max(x, exp(min(x, 0)) - 1)`; return how many."""
+    graph = _Graph(model)
+    elus = [node for node in model.graph.node if node.op_type == "Elu" and _alpha(node) == 1.0]
+    for node in elus:
+        x, y = node.input[0], node.output[0]
+        zero, minus_one = graph.shared(np.zeros((), np.float32)), graph.shared(-np.ones((), np.float32))
+        steps = (
+            ("Min", [x, zero], f"{y}.min"),
+            ("Exp", [f"{y}.min"], f"{y}.exp"),
+            ("Add", [f"{y}.exp", minus_one], f"{y}.minus"),
+            ("Max", [x, f"{y}.minus"], y),
+        )
+        graph.replace([node], [helper.make_node(kind, names, [out], out) for kind, names, out in steps])
+    return len(elus)
+
+
+class _Graph:
+    """Look-ups in a graph that is being rewritten."""
+
+    def __init__(self, model: ModelProto) -> None:
+        self.model = model
+        self.constants: Constants = constant_values(model)
+        self.producers = {name: node for node in model.graph.node for name in node.output}
+        self.readers = Counter(name for node in model.graph.node for name in node.input)
+        self.readers.update(output.name for output in model.graph.output)
+
+    def only_producer(self, name: str, *kinds: str) -> NodeProto | None:
+        """The node of one of these kinds that makes a value, if nobody else reads that value."""
+        node = self.producers.get(name)
+        return node if node is not None and node.op_type in kinds and self.readers[name] == 1 else None
+
+    def add_constant(self, name: str, value: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> None:
+        """A new initializer."""
+        self.constants[name] = value
+        self.model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+
+    def shared(self, value: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> str:
+        """The name of a small constant that all rewrites share."""
+        name = f"constant.{value.dtype}.{'.'.join(str(number) for number in value.reshape(-1))}"
+        if name not in self.constants:
+            self.add_constant(name, value)
+        return name
+
+    def replace(self, old: list[NodeProto], new: list[NodeProto]) -> None:
+        """Put nodes in the place of others, where the last of these stood."""
+        nodes = self.model.graph.node
+        place = max(list(nodes).index(node) for node in old)
+        for node in reversed(new):
+            nodes.insert(place + 1, node)
+        for node in old:
+            nodes.remove(node)
+
+
+@dataclass
+class _Gate:
+    """A Split of a product's last axis, with what lies between: nodes from the product to the Split."""
+
+    product: NodeProto
+    weight: NodeProto | None  # the DequantizeLinear of the weight, if there is one
+    split: NodeProto
+    width: int
+    between: list[NodeProto] = field(default_factory=list)
+
+    @property
+    def nodes(self) -> list[NodeProto]:
+        weight = [] if self.weight is None else [self.weight]
+        return [*weight, self.product, *self.between, self.split]
+
+    def halves(self, graph: _Graph) -> list[NodeProto]:
+        """The nodes of both halves."""
+        return [node for half in (0, 1) for node in self._half(graph, half)]
+
+    def _half(self, graph: _Graph, half: int) -> list[NodeProto]:
+        made = []
+        renamed: dict[str, str] = {}
+        for node in self.nodes[:-1]:
+            copy = NodeProto()
+            copy.CopyFrom(node)
+            for place, name in enumerate(node.input):
+                copy.input[place] = renamed.get(name) or self._halved(graph, name, half)
+            last = node is self.nodes[-2]
+            copy.output[0] = self.split.output[half] if last else f"{node.output[0]}.half{half}"
+            copy.name = copy.output[0]  # node names must be unique, and values' names are
+            renamed[node.output[0]] = copy.output[0]
+            made.append(copy)
+        return made
+
+    def _halved(self, graph: _Graph, name: str, half: int) -> str:
+        value = graph.constants.get(name)
+        if value is None or not value.ndim or value.shape[-1] != self.width:
+            return name  # an activation, or one number for the whole width
+        part = f"{name}.half{half}"
+        if part not in graph.constants:
+            graph.add_constant(part, np.split(value, 2, -1)[half])
+        return part
+
+
+def _gate_before(split: NodeProto, graph: _Graph) -> _Gate | None:
+    if split.op_type != "Split" or len(split.output) != 2:
+        return None
+    between: list[NodeProto] = []
+    name = split.input[0]
+    while (node := graph.only_producer(name, "Add", "Mul")) is not None:
+        operands = [operand for operand in node.input if operand not in graph.constants]
+        if len(operands) != 1:
+            return None
+        between.insert(0, node)
+        name = operands[0]
+    product = graph.only_producer(name, "MatMul")
+    if product is None:
+        return None
+    weight = graph.only_producer(product.input[1], "DequantizeLinear")
+    values = graph.constants.get(product.input[1] if weight is None else weight.input[0])
+    if values is None or not _halves_last_axis(split, values.ndim, values.shape[-1], graph):
+        return None
+    if weight is not None and not _is_scaled_by_column(weight, values.ndim, graph):
+        return None
+    return _Gate(product, weight, split, values.shape[-1], between)
+
+
+def _halves_last_axis(split: NodeProto, rank: int, width: int, graph: _Graph) -> bool:
+    # The product has the rank of its activations, at least that of the weight; -1 is the last axis of both.
+    axis = next((attribute.i for attribute in split.attribute if attribute.name == "axis"), 0)
+    sizes = graph.constants.get(split.input[1]) if len(split.input) > 1 and split.input[1] else None
+    equal = sizes is None or list(sizes) == [width // 2, width // 2]
+    return width % 2 == 0 and equal and axis in (-1, *((rank - 1,) if rank > 2 else ()))
+
+
+def _is_scaled_by_column(weight: NodeProto, rank: int, graph: _Graph) -> bool:
+    # A scale per column is halved with the columns; a scale per row would be halved wrongly by its length.
+    axis = next((attribute.i for attribute in weight.attribute if attribute.name == "axis"), 1)
+    return graph.constants[weight.input[1]].ndim == 0 or axis % rank == rank - 1
+
+
+def _affine_map(
+    add: NodeProto, graph: _Graph, scalars: set[str]
+) -> tuple[str, NodeProto, NodeProto, str, str] | None:
+    # x, the Mul, the Add, and the names of w and b.
+    if add.op_type != "Add":
+        return None
+    biases = [name for name in add.input if name in graph.constants]
+    products = [node for name in add.input if (node := graph.only_producer(name, "Mul")) is not None]
+    if len(biases) != 1 or len(products) != 1:
+        return None
+    weights = [name for name in products[0].input if name in graph.constants]
+    columns = [name for name in products[0].input if name in scalars]
+    if len(weights) != 1 or len(columns) != 1:
+        return None
+    weight, bias = graph.constants[weights[0]], graph.constants[biases[0]]
+    if weight.ndim != 3 or weight.shape[-2] != 1 or bias.shape != weight.shape:
+        return None
+    return columns[0], products[0], add, weights[0], biases[0]
+
+
+def _columns_of_scalars(model: ModelProto) -> set[str]:
+    # Values of shape [C, N, 1].
+    values = onnx.shape_inference.infer_shapes(model).graph.value_info
+    shapes = {value.name: value.type.tensor_type.shape.dim for value in values}
+    return {name for name, dims in shapes.items() if len(dims) == 3 and dims[-1].dim_value == 1}
+
+
+def _alpha(elu: NodeProto) -> float:
+    return next((attribute.f for attribute in elu.attribute if attribute.name == "alpha"), 1.0)
