@@ -29,7 +29,7 @@ def fold_rearrangements(model: ModelProto) -> int:
     folded = []
     for node in model.graph.node:  # in topological order: what a fold yields can be folded further
         if node.op_type in REARRANGING and all(name in constants for name in node.input if name):
-            constants |= _evaluated(node, constants, model)
+            constants |= evaluated(node, constants, model)
             folded.append(node)
     made = {name for node in folded for name in node.output}
     outputs = {output.name for output in model.graph.output}
@@ -42,7 +42,8 @@ def fold_rearrangements(model: ModelProto) -> int:
     return len(folded)
 
 
-def _evaluated(node: NodeProto, constants: Constants, model: ModelProto) -> Constants:
+def evaluated(node: NodeProto, constants: Constants, model: ModelProto) -> Constants:
+    """Outputs of a node all of whose inputs are constants, computed by the reference implementation."""
     names = [name for name in dict.fromkeys(node.input) if name]
     values = {name: constants[name] for name in names}
     inputs = [

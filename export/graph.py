@@ -25,6 +25,7 @@ from qat_tft.export import qdq
 from qat_tft.export.contract import RawForecaster, example_inputs
 from qat_tft.export.fold import fold_rearrangements
 from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, ModelMetadata, Precision
+from qat_tft.export.recurrent import order_lstm_weights
 from qat_tft.export.rewrite import shorten
 from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.scheme import scheme_for
@@ -240,6 +241,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     qdq.strip(graph)
     qdq.remove_full_range_clips(graph)
     fold_rearrangements(graph)
+    order_lstm_weights(graph)
     shorten(graph)
     graph.ir_version = IR_VERSION
     entry = graph.metadata_props.add()

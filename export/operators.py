@@ -21,6 +21,7 @@ INTEGER_PRODUCTS = (
     "ConvInteger",
 )
 _FLOAT_PRODUCTS = ("MatMul", "FusedMatMul", "Gemm", "FusedGemm", "Einsum", "Conv", "FusedConv", "LSTM")
+_BATCHED, _AFFINE = 3, 2  # an embedding x w + b is a batched product with two rows: w and b
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ def operators_of(path: Path) -> Operators:
 def count_products(model: ModelProto) -> Operators:
     """Count integer and float products of an optimized graph."""
     nodes = model.graph.node
-    constants = {tensor.name for tensor in model.graph.initializer}
+    constants = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     dequantized = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
     integer = Counter(node.op_type for node in nodes if node.op_type in INTEGER_PRODUCTS)
     floating = Counter(
@@ -56,12 +57,15 @@ def count_products(model: ModelProto) -> Operators:
     return Operators(dict(sorted(integer.items())), dict(sorted(floating.items())))
 
 
-def _describe(node: NodeProto, constants: set[str], dequantized: set[str]) -> str:
+def _describe(node: NodeProto, constants: dict[str, list[int]], dequantized: set[str]) -> str:
     if node.op_type == "LSTM":
         return "LSTM"
     operands = node.input[:2]
     if any(name in dequantized for name in operands):
         return f"{node.op_type} of dequantized integers"
-    if any(name in constants for name in operands):
+    shape = next((constants[name] for name in operands if name in constants), None)
+    if shape is not None and len(shape) == _BATCHED and shape[-2] <= _AFFINE:
+        return f"{node.op_type} of single numbers (embeddings)"
+    if shape is not None:
         return f"{node.op_type} with a float weight"
     return f"{node.op_type} of two activations"

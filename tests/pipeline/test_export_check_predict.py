@@ -150,6 +150,18 @@ def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
     assert integers == sum(weights[name].numel() for name in names if name in weights)
 
 
+def test_nothing_stands_between_the_integer_weights_and_their_product(run: RunFolder) -> None:
+    nodes = onnx.load(run.path / INT8_FILE).graph.node
+    producers = {name: node for node in nodes for name in node.output}
+    weights = [node.input[place] for node in nodes if node.op_type == "LSTM" for place in (1, 2)]
+    assert len(weights) == 4
+    assert {producers[name].op_type for name in weights} == {"DequantizeLinear"}
+    rearranging = {"Split", "Concat", "Transpose"}
+    dequantized = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
+    moved = [node for node in nodes if node.op_type in rearranging and dequantized & set(node.input)]
+    assert [node.op_type for node in moved] == ["Transpose"] * len(moved)  # the LSTM's input: time first
+
+
 def test_the_file_describes_itself(run: RunFolder) -> None:
     metadata = Forecaster(run.path / INT8_FILE).metadata
     assert metadata.kind == "int8"

@@ -1,0 +1,74 @@
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from qat_tft.export.recurrent import order_lstm_weights
+
+HIDDEN = 2
+RANDOM = np.random.default_rng(0)
+
+
+def lstm_graph(*, per_row: bool) -> onnx.ModelProto:
+    """An LSTM whose 8-bit weights are reordered after their DequantizeLinear, as the exporter leaves it."""
+    zero = np.zeros(4 * HIDDEN, np.int8) if per_row else np.int8(0)
+    constants = {"axes": np.array([0]), "only": np.array([0])}
+    nodes = []
+    for weight in ("W", "R"):
+        scale = RANDOM.uniform(0.01, 0.02, 4 * HIDDEN) if per_row else np.array(0.01)
+        constants |= {
+            f"{weight}.codes": RANDOM.integers(-64, 64, (4 * HIDDEN, HIDDEN)).astype(np.int8),
+            f"{weight}.scale": scale.astype(np.float32),
+            f"{weight}.zero": zero,
+        }
+        operands = [f"{weight}.{part}" for part in ("codes", "scale", "zero")]
+        nodes.append(helper.make_node("DequantizeLinear", operands, [f"{weight}.float"], axis=0))
+        gates = []
+        for gate, start in zip("iofc", (0, 3, 1, 2), strict=True):  # torch has them in the order i, f, c, o
+            constants[f"{gate}.start"] = np.array([start * HIDDEN])
+            constants[f"{gate}.end"] = np.array([(start + 1) * HIDDEN])
+            bounds = [f"{gate}.start", f"{gate}.end", "only"]
+            gates.append(f"{weight}.{gate}")
+            nodes.append(helper.make_node("Slice", [f"{weight}.float", *bounds], [gates[-1]]))
+        nodes.append(helper.make_node("Concat", gates, [f"{weight}.rows"], axis=0))
+        nodes.append(helper.make_node("Unsqueeze", [f"{weight}.rows", "axes"], [weight]))
+    nodes.append(helper.make_node("LSTM", ["x", "W", "R"], ["y"], hidden_size=HIDDEN))
+    graph = helper.make_graph(
+        nodes,
+        "recurrence",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["time", "batch", HIDDEN])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["time", 1, "batch", HIDDEN])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize("per_row", [True, False], ids=["scale per row", "one scale"])
+def test_integer_weights_are_stored_in_the_order_of_the_operator(per_row: bool) -> None:
+    model = lstm_graph(per_row=per_row)
+    x = RANDOM.normal(size=(5, 3, HIDDEN)).astype(np.float32)
+    expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    assert order_lstm_weights(model) == 2
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node] == ["DequantizeLinear", "DequantizeLinear", "LSTM"]
+    assert np.array_equal(ReferenceEvaluator(model).run(None, {"x": x})[0], expected)
+    integers = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.INT8]
+    assert sum(numpy_helper.to_array(tensor).size for tensor in integers if len(tensor.dims) > 1) == 32
+
+
+def test_ordered_weights_are_left_alone() -> None:
+    model = lstm_graph(per_row=True)
+    order_lstm_weights(model)
+    ordered = model.SerializeToString()
+    assert order_lstm_weights(model) == 0
+    assert model.SerializeToString() == ordered
+
+
+def test_weights_that_depend_on_the_data_are_left_alone() -> None:
+    model = lstm_graph(per_row=True)
+    shape = helper.make_node("Shape", ["x"], ["i.start"], start=0, end=1)
+    model.graph.node.insert(0, shape)
+    (start,) = [tensor for tensor in model.graph.initializer if tensor.name == "i.start"]
+    model.graph.initializer.remove(start)
+    assert order_lstm_weights(model) == 0
