@@ -72,7 +72,7 @@ class ModelConfig(Section):
 
     history: PositiveInt = Field(default=72, description="time steps the encoder sees")
     horizon: PositiveInt = Field(default=24, description="time steps forecast")
-    hidden: PositiveInt = Field(default=32, description="features of every hidden state")
+    hidden: PositiveInt = Field(default=64, description="features of every hidden state")
     heads: PositiveInt = Field(default=4, description="attention heads; must divide hidden")
     dropout: Fraction = Field(default=0.1, description="dropout probability")
     quantiles: tuple[Quantile, ...] = Field(
@@ -114,7 +114,7 @@ class TrainingConfig(Section):
     accumulation: PositiveInt = Field(
         default=1, description="batches whose gradients are added before a step"
     )
-    learning_rate: float = Field(default=3e-3, gt=0.0, description="peak of the warm-up and cosine schedule")
+    learning_rate: float = Field(default=2e-3, gt=0.0, description="peak of the warm-up and cosine schedule")
     warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
     gradient_clip: float = Field(default=1.0, gt=0.0, description="largest gradient norm")
@@ -173,6 +173,13 @@ class QuantizationConfig(Section):
         if self.use_int8 and not self.use_qat:
             raise ValueError("use_int8 exports the quantization-aware model: set use_qat as well")
         return self
+
+
+DEMO: dict[str, dict[str, Any]] = {
+    "training": {"epochs": 5, "batches_per_epoch": 80},
+    "quantization": {"qat_epochs": 2},
+}
+"""What a run on the embedded temperatures takes where nothing else is given: minutes on two CPU cores."""
 
 
 class RunConfig(Section):

@@ -12,7 +12,7 @@ from qat_tft.cli import console
 from qat_tft.cli.roles import Roles
 from qat_tft.cli.settings import configuration
 from qat_tft.cli.training_display import TrainingDisplay
-from qat_tft.config import RunConfig, read_config_file
+from qat_tft.config import DEMO, RunConfig, read_config_file
 from qat_tft.data.samples import embedded_temperatures, schema_path
 from qat_tft.errors import ConfigError
 from qat_tft.export.graph import ExportResult, export_run
@@ -60,6 +60,9 @@ def start(
         Exit: with 130, after Ctrl-C.
     """
     base = read_config_file(config_file) if config_file else {}
+    if not config_file and "data.parquet_files" not in given:
+        console.note(f"No --parquet-file: embedded temperatures, with {_listed(DEMO)} unless given")
+        base = DEMO
     config = configuration(given, base, where=config_file or "the options")
     schema = _schema(config, Roles(**roles), schema_file, config_file)
     return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))
@@ -104,6 +107,10 @@ def _shown(run: Callable[[TrainingDisplay], job.FinishedRun]) -> Trained:
         return Trained(finished, None)
     console.note("Exporting the ONNX files")
     return Trained(finished, export_run(finished.folder, int8=True))
+
+
+def _listed(settings: dict[str, dict[str, Any]]) -> str:
+    return ", ".join(f"{key} {value}" for part in settings.values() for key, value in part.items())
 
 
 def _schema(

@@ -27,7 +27,7 @@ from qat_tft.training import outcome
 from qat_tft.training.build import build_model, build_qat_model
 from qat_tft.training.dataset import RunData, load_data
 from qat_tft.training.interrupt import InterruptRequest
-from qat_tft.training.loop import Phase, PhasePlan, Surroundings, copy_weights
+from qat_tft.training.loop import Phase, PhasePlan, Surroundings, batches_in_all, copy_weights
 from qat_tft.training.metrics import MetricsLog
 from qat_tft.training.progress import Progress, Silent
 from qat_tft.training.run_folder import RunFolder, WeightsKind
@@ -41,6 +41,7 @@ STATE_FILE = "state.safetensors"
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
 PTQ = "ptq"
+NOT_BETTER = "No QAT epoch lowered the validation loss below that of the calibrated weights: those are kept."
 
 
 @dataclass(frozen=True)
@@ -123,12 +124,13 @@ class _Run:
     ) -> None:
         self.config, self.data, self.folder, self.progress, self.saved = config, data, folder, progress, saved
         self.position = saved.position if saved else Position(data_digest=data.digest())
+        self.results_notes: list[str] = []
         self.device: torch.device = make_accelerator(config.training).device
         self.scaling: Scaling = data.preprocessing.scaling().to(self.device)
 
     def finish(self) -> FinishedRun:
         """Train what is left to train, evaluate, and give the folder its final name."""
-        for note in (*self.data.panel.notes, *self.data.training.notes):
+        for note in self._notes():
             self.progress.note(note)
         keep = self.position.metrics_bytes
         with InterruptRequest() as interrupt, MetricsLog(self.folder.path, keep_bytes=keep) as metrics:
@@ -136,11 +138,21 @@ class _Run:
             if self.config.quantization.use_qat:
                 self._quantized_model(model, interrupt, metrics)
         outcome.write_check_windows(self.folder, self.data.test)
-        results = outcome.results_of(self.folder.name, self.config, self.data, self.position, model)
+        results = outcome.results_of(
+            self.folder.name, self.config, self.data, self.position, model, tuple(self.results_notes)
+        )
         self.folder.write_results(results.to_json())
         (self.folder.path / STATE_FILE).unlink(missing_ok=True)
         self.folder.finish()
         return FinishedRun(self.folder, results)
+
+    def _notes(self) -> list[str]:
+        notes = [*self.data.panel.notes, *self.data.training.notes]
+        training = self.config.training
+        drawn, in_all = training.batches_per_epoch, batches_in_all(self.data.training, training)
+        if drawn is not None and drawn < in_all:
+            notes.append(f"An epoch draws {drawn} of {in_all} training batches (training.batches_per_epoch)")
+        return notes
 
     def _float_model(self, interrupt: InterruptRequest, metrics: MetricsLog) -> TemporalFusionTransformer:
         torch.manual_seed(self.config.training.seed)
@@ -178,6 +190,9 @@ class _Run:
             score_start=True,
         )
         self._phase(plan, quantized, interrupt, metrics)
+        if self.position.stale_epochs >= settings.qat_epochs:
+            self.results_notes.append(NOT_BETTER)
+            self.progress.note(NOT_BETTER)
         quantized.set_phase(QuantizationPhase.FROZEN)
         self.folder.write_weights(QAT, copy_weights(quantized))
         self._record(QAT, quantized)

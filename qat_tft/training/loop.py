@@ -95,9 +95,8 @@ class Phase:
         self.position = position
         self.best: dict[str, Tensor] = {}
         config = around.config
-        loaded = -(-len(around.training) // config.batch_size)
-        wanted = config.batches_per_epoch or loaded
-        self.batches_per_epoch = min(wanted, loaded)
+        in_all = batches_in_all(around.training, config)
+        self.batches_per_epoch = min(config.batches_per_epoch or in_all, in_all)
         self.steps_per_epoch = -(-self.batches_per_epoch // config.accumulation)
         self.steps = self.steps_per_epoch * plan.epochs
 
@@ -265,6 +264,11 @@ class Phase:
 def _grouped(loaded: Iterator[Batch], size: int) -> Iterator[tuple[Batch, ...]]:
     while group := tuple(islice(loaded, size)):
         yield group
+
+
+def batches_in_all(windows: Windows, config: TrainingConfig) -> int:
+    """Return how many batches hold every window once."""
+    return -(-len(windows) // config.batch_size)
 
 
 def copy_weights(model: nn.Module) -> dict[str, Tensor]:

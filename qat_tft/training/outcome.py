@@ -53,7 +53,12 @@ def test_indices(test: Windows, config: RunConfig) -> Tensor:
 
 
 def results_of(
-    run: str, config: RunConfig, data: RunData, position: Position, model: nn.Module
+    run: str,
+    config: RunConfig,
+    data: RunData,
+    position: Position,
+    model: nn.Module,
+    notes: tuple[str, ...] = (),
 ) -> RunResults:
     """Collect the results of a run whose phases are over."""
     season = config.data.season or season_of(data.panel)
@@ -74,6 +79,7 @@ def results_of(
         seconds=position.seconds,
         checkpointing=position.savings,
         version=version("qat-tft"),
+        notes=notes,
     )
 
 

@@ -1,0 +1,61 @@
+"""Draws a forecast of a run: by its INT8 file where there is one, otherwise by its best torch model."""
+
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+import torch
+
+from qat_tft.data.windows import Batch
+from qat_tft.evaluation.plots import Array, draw_forecast
+from qat_tft.export.compare import window_inputs
+from qat_tft.export.session import Forecaster
+from qat_tft.training.run_folder import RunFolder
+
+
+def draw_run(folder: RunFolder, path: Path) -> Path:
+    """Draw the forecast for the middle one of the run's check windows and return the picture's path.
+
+    Raises:
+        RunFolderError: the run folder is damaged, or the picture cannot be written.
+        OnnxFileError: the run's ONNX file is damaged.
+    """
+    windows = folder.load_check_windows()
+    middle = torch.tensor([len(windows.target) // 2])
+    one = Batch(*(tensor[middle] for tensor in windows))
+    config, schema = folder.load_config(), folder.load_schema()
+    label, quantiles = _forecast(folder, one)
+    history = one.historical[0, :, 0].numpy()
+    draw_forecast(
+        path,
+        title=f"{schema.target}: forecast of run {folder.name} for a window of the test part",
+        unit=schema.target,
+        history=history,
+        truth=one.target[0].numpy(),
+        naive=_naive(history, config.model.horizon, int(folder.load_results()["season"])),
+        forecasts={label: quantiles},
+        levels=config.model.quantiles,
+    )
+    return path
+
+
+def _forecast(folder: RunFolder, one: Batch) -> tuple[str, Array]:
+    """Return the label and the quantiles [F, Q] of one window."""
+    file = folder.path / "model.int8.onnx"
+    if file.is_file():
+        forecaster = Forecaster(file, threads=1)
+        inputs = window_inputs(one, torch.tensor([0]), forecaster.metadata)
+        return "INT8", cast(Array, forecaster.forecast(inputs)[0])
+    quantized = (folder.path / "qat.safetensors").is_file()
+    model = folder.load_qat_model() if quantized else folder.load_fp32_model()
+    scaling = folder.load_preprocessing().scaling()
+    with torch.no_grad():
+        inputs_scaled = scaling.scale_inputs(one.static, one.historical, one.future, one.series)
+        raw = scaling.unscale_target(model(*inputs_scaled).quantiles, one.series)
+    return "QAT" if quantized else "FP32", cast(Array, raw[0].numpy())
+
+
+def _naive(history: Array, horizon: int, season: int) -> Array:
+    """Return the last season repeated [F]; the last value where the history is shorter than a season."""
+    last = history[-season:] if len(history) >= season else history[-1:]
+    return np.resize(last, horizon)

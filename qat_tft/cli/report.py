@@ -1,0 +1,34 @@
+"""`qat-tft report`: the results of a run at one glance, and a picture of one of its forecasts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qat_tft.cli import console
+
+
+def report(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Run: a name under the runs folder, or a path. Default: the latest."),
+    ] = None,
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    picture: Annotated[
+        str | None,
+        typer.Option(
+            "--picture",
+            help="PNG file to draw a forecast into. Default: forecast.png of the run.",
+            metavar="FILE",
+        ),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Show q-risk against the seasonal naive forecast, memory saved, file sizes and the check; draw a forecast."""
+    from qat_tft.cli.picture import draw_run
+    from qat_tft.evaluation.report import RunReport
+    from qat_tft.training.run_folder import RunFolder
+
+    folder = RunFolder.find(run, runs_dir)
+    drawn = draw_run(folder, Path(picture) if picture else folder.path / "forecast.png")
+    console.emit(RunReport.of(folder.path, drawn), json=json)

@@ -1,0 +1,81 @@
+"""Pictures: one forecast against what came, drawn without a display.
+
+Legend: T history, F horizon, Q quantiles.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from qat_tft.errors import RunFolderError
+
+Array = npt.NDArray[np.floating]
+_SHOWN_SEASONS = 3
+_COLORS = ("#1f6fb4", "#d1495b", "#3a7d44")
+
+
+def draw_forecast(
+    path: Path,
+    *,
+    title: str,
+    unit: str,
+    history: Array,
+    truth: Array,
+    naive: Array,
+    forecasts: Mapping[str, Array],
+    levels: Sequence[float],
+) -> None:
+    """Write a PNG file: the end of the history, what came, the naive forecast, and each forecast with its band.
+
+    Args:
+        path: the file; it is written whole or not at all.
+        title: what the picture shows.
+        unit: name of the vertical axis.
+        history: [T], target values before the forecast.
+        truth: [F], what came.
+        naive: [F], the seasonal naive forecast.
+        forecasts: label to quantiles [F, Q]; the first gets the band between its outermost quantiles.
+        levels: the Q quantiles, ascending.
+
+    Raises:
+        RunFolderError: the file cannot be written.
+    """
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    shown = history[-_SHOWN_SEASONS * max(1, len(truth)) :]
+    past, ahead = np.arange(-len(shown) + 1, 1), np.arange(1, len(truth) + 1)
+    axes.plot(past, shown, color="black", linewidth=1.2, label="history")
+    axes.plot(ahead, truth, color="black", linewidth=1.2, linestyle="dotted", label="what came")
+    axes.plot(ahead, naive, color="grey", linewidth=1.0, linestyle="dashed", label="seasonal naive")
+    middle = int(np.argmin(np.abs(np.asarray(levels) - 0.5)))
+    for place, (label, quantiles) in enumerate(forecasts.items()):
+        color = _COLORS[place % len(_COLORS)]
+        axes.plot(ahead, quantiles[:, middle], color=color, linewidth=1.6, label=_line(label, levels[middle]))
+        if place == 0 and len(levels) > 1:
+            band = f"{label} P{levels[0] * 100:g} to P{levels[-1] * 100:g}"
+            axes.fill_between(ahead, quantiles[:, 0], quantiles[:, -1], color=color, alpha=0.25, label=band)
+    axes.axvline(0.5, color="grey", linewidth=0.8)
+    axes.set(title=title, xlabel="steps from the start of the forecast", ylabel=unit)
+    axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    _save(figure, path)
+
+
+def _line(label: str, level: float) -> str:
+    return f"{label} P{level * 100:g}"
+
+
+def _save(figure: Figure, path: Path) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    try:
+        figure.savefig(temporary, format="png", metadata={"Software": None})
+        os.replace(temporary, path)
+    except OSError as failure:
+        raise RunFolderError(f"cannot write the picture: {failure.strerror}", where=str(path)) from None
