@@ -22,6 +22,7 @@ from qat_tft.data.preprocessing import ScalingMode
 from qat_tft.data.scaling import Scaling
 from qat_tft.errors import ExportError
 from qat_tft.export import qdq
+from qat_tft.export.compact import compact
 from qat_tft.export.contract import RawForecaster, example_inputs
 from qat_tft.export.fold import fold_rearrangements
 from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, ModelMetadata, Precision
@@ -243,6 +244,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     fold_rearrangements(graph)
     order_lstm_weights(graph)
     shorten(graph)
+    compact(graph)
     graph.ir_version = IR_VERSION
     entry = graph.metadata_props.add()
     entry.key, entry.value = METADATA_KEY, metadata.to_text()

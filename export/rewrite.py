@@ -203,7 +203,7 @@ def _affine_map(
     if len(weights) != 1 or len(columns) != 1:
         return None
     weight, bias = graph.constants[weights[0]], graph.constants[biases[0]]
-    if weight.ndim != 3 or weight.shape[-2] != 1 or bias.shape != weight.shape:
+    if weight.ndim != 3 or weight.shape[-2] != 1 or weight.shape[-1] == 1 or bias.shape != weight.shape:
         return None
     return columns[0], products[0], add, weights[0], biases[0]
 

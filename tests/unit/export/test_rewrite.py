@@ -97,9 +97,11 @@ def test_a_split_that_is_not_that_of_a_gate_stays(change) -> None:
     assert kinds(model)["Split"] == 1
 
 
-def embedding(width: int = 1) -> onnx.ModelProto:
+def embedding(width: int = 1, hidden: int = 8) -> onnx.ModelProto:
     """Scalars [rows, 3] to vectors [3, rows, 8] twice, as two layers of one variable read them."""
-    constants = {name: RANDOM.normal(size=(3, 1, 8)).astype(np.float32) for name in ("w", "b", "v", "c")} | {
+    constants = {
+        name: RANDOM.normal(size=(3, 1, hidden)).astype(np.float32) for name in ("w", "b", "v", "c")
+    } | {
         "last": np.array([-1]),
         "twice": np.array([1, 1, width]),
     }
@@ -126,8 +128,9 @@ def test_an_affine_map_of_scalars_becomes_one_product() -> None:
     assert "Add" not in kinds(model)
 
 
-def test_an_affine_map_of_vectors_stays() -> None:
-    assert join_affine_maps(embedding(width=8)) == 0
+@pytest.mark.parametrize("sizes", [{"width": 8}, {"hidden": 1}], ids=["of vectors", "to one number"])
+def test_an_affine_map_that_is_no_embedding_stays(sizes: dict[str, int]) -> None:
+    assert join_affine_maps(embedding(**sizes)) == 0
 
 
 def test_an_elu_is_written_out_and_keeps_its_values() -> None:
