@@ -46,7 +46,7 @@ def find_export(run: RunFolder) -> Path:
 
 
 def check_model(
-    path: Path, run: RunFolder | None = None, *, seconds: float = 15.0, thresholds: Thresholds | None = None
+    path: Path, run: RunFolder | None = None, *, seconds: float = 10.0, thresholds: Thresholds | None = None
 ) -> CheckReport:
     """Check a file against the run that it was exported from, and leave ``check.json`` in the run folder.
 

@@ -23,7 +23,7 @@ def check(
     seconds: Annotated[
         float,
         typer.Option(min=0.0, help="Compare no further block of 64 windows after this many seconds."),
-    ] = 15.0,
+    ] = 10.0,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run a file in onnxruntime on the run's real test windows and compare it with the trained model.
