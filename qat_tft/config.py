@@ -56,10 +56,6 @@ class DataConfig(Section):
     def _parts_fit(self) -> Self:
         if (self.validation_from is None) != (self.test_from is None):
             raise ValueError("set validation_from and test_from together, or neither")
-        if self.validation_from and self.test_from and self.validation_from >= self.test_from:
-            raise ValueError(
-                f"validation_from {self.validation_from} must lie before test_from {self.test_from}"
-            )
         if self.validation + self.test >= 1.0:
             raise ValueError(
                 f"validation {self.validation} + test {self.test} leave no training rows: below 1"

@@ -60,7 +60,8 @@ class SeasonalTemporalFusionTransformer(TemporalFusionTransformer):
         """Return the forecast; arguments and result are those of `TemporalFusionTransformer.forward`."""
         target = historical[..., 0]  # [B, T]
         change = (target[:, self.season :] - target[:, : -self.season]) / self.spread
-        change = F.pad(change, (self.season, 0)).unsqueeze(-1)  # [B, T, 1]; nothing is known of the first season
+        # Nothing is known of the first season's differences.
+        change = F.pad(change, (self.season, 0)).unsqueeze(-1)  # [B, T, 1]
         forecast = super().forward(static, torch.cat([change, historical[..., 1:]], -1), future, run_segment)
         last_season = target[:, -self.season :]  # [B, M]
         repeats = -(-self.horizon // self.season)

@@ -1,0 +1,118 @@
+"""The seasonal naive forecast against a plain loop, and the season that a time step suggests."""
+
+import pytest
+import torch
+
+from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.evaluation.naive import DAY, SeasonalNaive, season_of
+from qat_tft.schema import Schema
+
+HOUR = DAY // 24
+LEVELS = (0.1, 0.5, 0.9)
+
+
+def panel(lengths: tuple[int, ...], step: int = HOUR, kind: TimeKind = TimeKind.TIMESTAMP) -> Panel:
+    generator = torch.Generator().manual_seed(0)
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    return Panel(
+        schema=Schema(time="t", target="y", id=("s",)),
+        values=torch.randn(int(starts[-1]), 1, generator=generator),
+        static=torch.zeros(len(lengths), 0),
+        time=torch.cat([torch.arange(length) * step for length in lengths]),
+        series_start=starts,
+        series_ids=[(str(place),) for place in range(len(lengths))],
+        series_code=torch.arange(len(lengths)) + 1,
+        time_kind=kind,
+    )
+
+
+def plain_point(data: Panel, first: int, horizon: int, season: int) -> list[float]:
+    """The point forecast, one step at a time."""
+    series = next(s for s in range(len(data.series_ids)) if first < data.series_start[s + 1])
+    found = []
+    for step in range(horizon):
+        row = first + step - season
+        while row >= first:
+            row -= season
+        found.append(float(data.target[row if row >= data.series_start[series] else first - 1]))
+    return found
+
+
+@pytest.mark.parametrize("season", [1, 3, 5, 40], ids=lambda season: f"season-{season}")
+def test_the_median_is_the_value_one_or_more_seasons_ago(season):
+    data, horizon = panel((60, 30)), 7
+    naive = SeasonalNaive.fit(
+        data, torch.ones(90, dtype=torch.bool), season=season, horizon=horizon, levels=LEVELS
+    )
+    first = torch.tensor([50, 12, 60 + 9, 60 + 23])
+    expected = [plain_point(data, row, horizon, season) for row in first.tolist()]
+    assert torch.equal(naive.forecast(first, horizon)[..., 1], torch.tensor(expected))
+
+
+def test_quantiles_are_those_of_the_training_errors_of_the_series():
+    data, season = panel((60, 50)), 4
+    training = torch.arange(110) % 60 < 40
+    naive = SeasonalNaive.fit(data, training, season=season, horizon=6, levels=LEVELS)
+    for series, start in enumerate((0, 60)):
+        values = data.target[start : start + 40].double()
+        for back in (1, 2):
+            errors = values[back * season :] - values[: -back * season]
+            low, _, high = torch.quantile(errors, torch.tensor(LEVELS, dtype=torch.float64))
+            found = naive.offsets[series, back - 1].double()
+            assert torch.allclose(found, torch.stack([low, torch.zeros(()).double(), high]))
+
+
+def test_quantiles_never_cross_even_where_all_errors_have_one_sign():
+    rising = panel((60,))
+    rising.values[:, 0] = torch.arange(60.0)
+    naive = SeasonalNaive.fit(rising, torch.ones(60, dtype=torch.bool), season=4, horizon=4, levels=LEVELS)
+    quantiles = naive.forecast(torch.tensor([30]), 4)
+    assert bool((quantiles.diff(dim=-1) >= 0).all())
+    assert quantiles[0, 0].tolist() == [26.0, 26.0, 30.0]
+
+
+def test_a_series_without_training_rows_takes_the_errors_of_all():
+    data = panel((60, 30))
+    training = torch.arange(90) < 60
+    naive = SeasonalNaive.fit(data, training, season=2, horizon=2, levels=LEVELS)
+    assert torch.equal(naive.offsets[1], naive.offsets[0])
+
+
+@pytest.mark.parametrize(
+    ("step", "season"),
+    [
+        (HOUR, 24),
+        (HOUR // 2, 48),
+        (HOUR // 4, 96),
+        (6 * HOUR, 4),
+        (DAY, 7),
+        (7 * DAY, 52),
+        (30 * DAY, 12),
+        (91 * DAY, 4),
+        (365 * DAY, 1),
+        (12 * DAY, 1),
+    ],
+    ids=["hour", "half-hour", "quarter-hour", "six-hours", "day", "week", "month", "quarter", "year", "odd"],
+)
+def test_the_season_follows_from_the_usual_step(step, season):
+    assert season_of(panel((400, 300), step)) == season
+
+
+def test_days_without_weekends_have_a_season_of_five():
+    days = torch.arange(200)
+    trading_days = days[(days + 3) % 7 < 5]
+    data = panel((len(trading_days),), DAY)
+    data.time[:] = trading_days * DAY
+    assert season_of(data) == 5
+
+
+def test_minutes_of_one_day_have_the_season_of_an_hour():
+    assert season_of(panel((400,), HOUR // 60)) == 60
+
+
+def test_steps_without_a_clock_have_no_season():
+    assert season_of(panel((50,), 1, TimeKind.STEP)) == 1
+
+
+def test_single_rows_have_no_season():
+    assert season_of(panel((1, 1))) == 1

@@ -1,0 +1,99 @@
+"""The configuration is checked where it is made, and its messages name the key."""
+
+from typing import get_args
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qat_tft.checkpointing.segments import Mode
+from qat_tft.config import DEMO, ModeName, QuantizationConfig, RunConfig, read_config_file
+from qat_tft.errors import ConfigError
+from qat_tft.quantization.scheme import TARGETS
+
+
+@given(
+    hidden=st.integers(1, 64).map(lambda n: 4 * n),
+    quantiles=st.sets(st.floats(0.01, 0.99), min_size=1, max_size=5).map(sorted),
+    cut=st.one_of(st.none(), st.dates().map(str), st.integers().map(str)),
+)
+def test_a_configuration_survives_toml(hidden, quantiles, cut):
+    values = {
+        "data": {
+            "validation_from": cut,
+            "test_from": cut,
+            "parquet_files": ["a b.parquet", 'q"uote.parquet'],
+        },
+        "model": {"hidden": hidden, "quantiles": quantiles},
+    }
+    config = RunConfig.checked(values, where="the test")
+    assert RunConfig.from_toml(config.to_toml()) == config
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        pytest.param("[model]\nhiden = 3", "unknown key model.hiden", id="unknown-key"),
+        pytest.param("[modle]\nhidden = 3", "unknown key modle", id="unknown-section"),
+        pytest.param("[model]\nhidden = 33", "heads 4 must divide hidden 33", id="heads"),
+        pytest.param("[model]\nquantiles = [0.9, 0.1]", "ascending", id="quantiles"),
+        pytest.param("[model]\nquantiles = [0.0]", "model.quantiles.0", id="quantile-out-of-range"),
+        pytest.param(
+            "[model]\nhistory = 5\nseasonal_difference = 6", "must not exceed history 5", id="season"
+        ),
+        pytest.param("[data]\nvalidation = 0.6\ntest = 0.4", "leave no training rows", id="shares"),
+        pytest.param("[data]\ntest_from = '2020-01-01'", "validation_from and test_from", id="one-cut"),
+        pytest.param("[training]\nepochs = 'many'", "training.epochs", id="not-a-number"),
+        pytest.param("[quantization]\nuse_int8 = true", "use_qat", id="int8-without-qat"),
+        pytest.param(
+            "[training]\nuse_gradient_checkpointing = true\ncheckpoint_mode = 'off'", "contradicts", id="mode"
+        ),
+        pytest.param("[training\n", "not TOML", id="not-toml"),
+    ],
+)
+def test_a_wrong_setting_is_refused_by_name(text, named):
+    with pytest.raises(ConfigError, match=named.replace(".", r"\.")) as refused:
+        RunConfig.from_toml(text, where="my.toml")
+    assert str(refused.value).startswith("my.toml: ")
+
+
+def test_an_unknown_key_lists_the_known_ones():
+    with pytest.raises(ConfigError) as refused:
+        RunConfig.from_toml("[training]\nepoch = 3")
+    assert "batch_size" in refused.value.allowed
+
+
+def test_cuts_may_be_dates_and_numbers_of_toml():
+    config = RunConfig.from_toml("[data]\nvalidation_from = 2015-12-31\ntest_from = 2016-02-01T06:00:00")
+    assert (config.data.validation_from, config.data.test_from) == ("2015-12-31", "2016-02-01 06:00:00")
+    assert RunConfig.from_toml("[data]\nvalidation_from = 70\ntest_from = 80").data.test_from == "80"
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        pytest.param({}, "off", id="default"),
+        pytest.param({"use_gradient_checkpointing": True}, "full", id="use-gradient-checkpointing"),
+        pytest.param({"checkpoint_mode": "aggressive"}, "aggressive", id="mode"),
+        pytest.param(
+            {"use_gradient_checkpointing": True, "checkpoint_mode": "aggressive"}, "aggressive", id="both"
+        ),
+    ],
+)
+def test_the_checkpointing_mode_comes_from_two_settings(given, mode):
+    config = RunConfig.checked({"training": given}, where="the test")
+    assert config.training.segments_mode == mode
+
+
+def test_the_names_of_modes_and_targets_are_those_of_their_rooms():
+    assert get_args(ModeName) == tuple(Mode)
+    assert get_args(QuantizationConfig.model_fields["target"].annotation) == tuple(TARGETS)
+
+
+def test_the_demo_settings_are_valid():
+    assert RunConfig.checked(DEMO, where="the demo").training.batches_per_epoch
+
+
+def test_a_missing_configuration_file_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"nothing\.toml"):
+        read_config_file(tmp_path / "nothing.toml")
