@@ -5,6 +5,7 @@ Legend: N windows, F horizon, Q quantiles.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from torch import Tensor, nn
 
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
+from qat_tft.errors import NonFiniteLossError
+from qat_tft.evaluation.nonfinite import explain_batch
 from qat_tft.model.loss import q_risk, quantile_loss
 
 
@@ -57,14 +60,23 @@ def validation_loss(
     batch_size: int,
     device: torch.device,
 ) -> float:
-    """Return the mean quantile loss on the scaled target over the windows at `indices`."""
+    """Return the mean quantile loss on the scaled target over the windows at `indices`.
+
+    Raises:
+        NonFiniteLossError: the loss of a batch is not finite; the message names the columns that made it so.
+    """
     total = 0.0
     with evaluating(model):
         for batch in batches_at(windows, indices, batch_size, device):
             inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
             target = scaling.scale_target(batch.target, batch.series)
-            loss = quantile_loss(model(*inputs).quantiles, target, quantiles)
-            total += float(loss) * len(target)
+            loss = float(quantile_loss(model(*inputs).quantiles, target, quantiles))
+            if not math.isfinite(loss):
+                raise NonFiniteLossError(
+                    f"the validation loss is {loss}; {explain_batch(windows.panel.schema, inputs, target)}",
+                    next_step="Mend those values, or lower training.learning_rate",
+                )
+            total += loss * len(target)
     return total / len(indices)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from qat_tft.config import DataConfig, ModelConfig
@@ -14,8 +15,11 @@ from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.samples import embedded_temperatures
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
-from qat_tft.errors import SchemaError
+from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Schema
+
+FILL_VALUE = 1e9
+"""Standard deviations from the training mean at which a number is no measurement but stands for a missing one."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +64,7 @@ def load_data(
 
     Raises:
         SchemaError: the schema is missing or does not fit the file.
-        DataError: the rows cannot be used, or a part has no window.
+        DataError: the rows cannot be used, a number is absurdly far from all others, or a part has no window.
         ConfigError: the split leaves a part empty.
     """
     files: list[str] = list(data.parquet_files)
@@ -78,6 +82,7 @@ def load_data(
     split = _split(data, raw)
     fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize)
     panel = fitted.encode(raw)
+    _refuse_fill_values(panel, fitted)
 
     def windows(part: Part) -> Windows:
         return Windows(
@@ -98,3 +103,32 @@ def _split(data: DataConfig, panel: Panel) -> Split:
     if data.validation_from is not None:
         return Split.by_time(panel, data.validation_from, data.test_from)
     return Split.by_fraction(panel, data.validation, data.test)
+
+
+def _refuse_fill_values(panel: Panel, fitted: Preprocessing) -> None:
+    """Refuse numbers so far from the training mean that single precision cannot carry them through a network."""
+    series = panel.series_of_row
+    rows = torch.empty(panel.rows, 0, len(panel.schema.group("future").columns))
+    static, historical, _ = fitted.scaling().scale_inputs(
+        panel.static, panel.values.unsqueeze(1), rows, panel.series_code[series]
+    )
+    groups = panel.schema.group("static"), panel.schema.group("historical")
+    for group, values in zip(groups, (static, historical.squeeze(1)), strict=True):
+        for place, column in enumerate(group.real):
+            far = torch.nonzero(~(values[:, place].abs() < FILL_VALUE)).squeeze(1)
+            if len(far):
+                raise _fill_value(panel, column, far, group.name == "static")
+
+
+def _fill_value(panel: Panel, column: str, far: Tensor, static: bool) -> DataError:
+    first = int(far[0])
+    series = first if static else int(panel.series_of_row[first])
+    place = panel.schema.group("static" if static else "historical").columns.index(column)
+    value = float((panel.static if static else panel.values)[first, place])
+    when = "" if static else f" at {panel.time_text(int(panel.time[first]))}"
+    return DataError(
+        f"column '{column}' holds {value:g}{when} ({panel.series_name(series)}) and {len(far)} such values in all: "
+        f"more than {FILL_VALUE:g} standard deviations from the training mean",
+        where=panel.source,
+        next_step="If it stands for a missing value, make it null and fill it, or drop those rows",
+    )

@@ -73,6 +73,7 @@ def train(
         UserError: data, schema, configuration or run folder cannot be used; the loss became non-finite.
         Interrupted: Ctrl-C; `resume` goes on.
     """
+    make_accelerator(config.training)  # refuses a device that is not there before anything is written
     data = load_data(config.data, config.model, schema)
     difference = difference_for(data, config.data, config.model)
     config = config.with_seasonal_difference(difference.season)

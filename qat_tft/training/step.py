@@ -14,9 +14,9 @@ from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
+from qat_tft.evaluation.nonfinite import explain_batch
 from qat_tft.model.loss import quantile_loss
 from qat_tft.schema import Schema
-from qat_tft.training.nonfinite import explain_batch
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,16 @@ def test_even_indices_are_ascending_in_range_and_span_everything(count, limit):
 @pytest.mark.parametrize("training", [True, False])
 def test_the_mode_comes_back_also_after_an_error(training):
     model = torch.nn.Dropout().train(training)
-    with pytest.raises(RuntimeError), evaluating(model):
-        assert not model.training
-        assert not torch.is_grad_enabled()
-        raise RuntimeError
+    inside = []
+
+    def fail() -> None:
+        with evaluating(model):
+            inside.extend([model.training, torch.is_grad_enabled()])
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert inside == [False, False]
     assert model.training is training
     assert torch.is_grad_enabled()
 

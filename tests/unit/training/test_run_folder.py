@@ -52,7 +52,7 @@ def test_a_taken_name_is_refused(tmp_path, finished):
     with pytest.raises(RunFolderError, match="finished run of that name"):
         RunFolder.create(tmp_path, "mine")
     RunFolder.create(tmp_path, "next")
-    with pytest.raises(RunFolderError, match="unfinished run of that name already.*--resume next"):
+    with pytest.raises(RunFolderError, match=r"unfinished run of that name already.*--resume next"):
         RunFolder.create(tmp_path, "next")
 
 

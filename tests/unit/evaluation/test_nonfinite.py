@@ -2,8 +2,8 @@
 
 import torch
 
+from qat_tft.evaluation.nonfinite import explain_batch
 from qat_tft.schema import Columns, Schema
-from qat_tft.training.nonfinite import explain_batch
 
 SCHEMA = Schema(
     time="t",
