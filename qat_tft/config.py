@@ -83,7 +83,7 @@ class ModelConfig(Section):
         default=None,
         ge=0,
         description="forecast the target's change over this many rows, 0: its level; "
-        "none: over the season if the history holds two and they explain nearly everything",
+        "none: over the season if the history holds two and it explains most of the target",
     )
 
     @model_validator(mode="after")
@@ -158,7 +158,7 @@ class QuantizationConfig(Section):
         default="x86", description="profile of the CPU that runs the file"
     )
     qat_epochs: PositiveInt = Field(default=3, description="quantization-aware epochs")
-    qat_learning_rate: float = Field(default=3e-4, gt=0.0, description="peak learning rate of the QAT epochs")
+    qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")
     calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
     frozen: Fraction = Field(
         default=0.5, description="last share of the QAT steps that run with frozen ranges"
@@ -172,7 +172,7 @@ class QuantizationConfig(Section):
 
 
 DEMO: dict[str, dict[str, Any]] = {
-    "training": {"epochs": 5, "batches_per_epoch": 80},
+    "training": {"epochs": 3, "batches_per_epoch": 80},
     "quantization": {"qat_epochs": 2},
 }
 """What a run on the embedded temperatures takes where nothing else is given: minutes on two CPU cores."""

@@ -16,15 +16,16 @@ from qat_tft.data.panel import Panel, TimeKind
 DAY = timedelta(days=1) // timedelta(microseconds=1) * 1000
 """Nanoseconds of a day."""
 _FEWEST_ERRORS = 20
+_WORKED_WEEKENDS = 0.1
 _BY_DAYS = ((6, 8, 52), (28, 31.5, 12), (89, 93, 4), (360, 370, 1))
 
 
 def season_of(panel: Panel) -> int:
     """Return the season, in rows, that the usual time step suggests.
 
-    Hours and parts of them: a day (an hour where series are shorter than two days). Days: a week, or 5 where no
-    row falls on a weekend. Weeks, months, quarters: a year. Whole-number steps and everything else: 1, which
-    makes the forecast the last value.
+    Hours and parts of them: a day (an hour where series are shorter than two days). Days: a week, or 5 where
+    hardly any row falls on a weekend. Weeks, months, quarters: a year. Whole-number steps and everything else:
+    1, which makes the forecast the last value.
     """
     if panel.time_kind is TimeKind.STEP:
         return 1
@@ -40,7 +41,7 @@ def season_of(panel: Panel) -> int:
     days = step / DAY
     if days < 4:
         weekday = (panel.time // DAY + 3) % 7  # 1970-01-01 was a Thursday; Monday is 0
-        return 7 if bool((weekday >= 5).any()) else 5
+        return 7 if float((weekday >= 5).double().mean()) > _WORKED_WEEKENDS else 5
     return next((season for low, high, season in _BY_DAYS if low <= days <= high), 1)
 
 

@@ -11,8 +11,8 @@ from qat_tft.errors import ConfigError
 from qat_tft.evaluation.naive import season_of
 from qat_tft.training.dataset import RunData
 
-STRONG = 0.25
-"""Differences smaller than this, in standard deviations of the target, leave under 7 % of its variance."""
+STRONG = 0.5
+"""Differences smaller than this, in standard deviations of the target, leave under a quarter of its variance."""
 _SMALLEST = 1e-4
 
 
