@@ -21,7 +21,7 @@ def setting(path: str, *names: str, panel: str, metavar: str | None = None) -> A
     section, key = path.split(".")
     field = _section(section).model_fields[key]
     text = escape(f"{field.description}")
-    if "none:" not in text:
+    if field.default is not None:
         text = rf"{text} [dim]\[default: {escape(_shown(field.default))}][/dim]"
     return typer.Option(*names, help=text, show_default=False, rich_help_panel=panel, metavar=metavar)
 

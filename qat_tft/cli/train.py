@@ -18,7 +18,7 @@ def _role(name: str, what: str) -> Any:
 
 def train(
     name_to_resume: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="With --resume: the run to go on with.")
+        str | None, typer.Argument(metavar="NAME", help="With --resume: the run to go on with.")
     ] = None,
     parquet_file: Annotated[
         list[str] | None,
