@@ -54,6 +54,28 @@ def test_every_parameter_gets_a_gradient_that_is_not_zero(build, train):
     assert [name for name, gradient in gradients.items() if not gradient.any()] == []
 
 
+def test_gradients_under_checkpointing_are_those_of_finite_differences(make_model, sizes):
+    """No path is cut: the loss changes along any direction of the weights as the gradient says."""
+    generator, step = torch.Generator().manual_seed(3), 1e-5
+    model = make_model().double()
+    inputs = [tensor.double() for tensor in sizes.inputs(4, generator)]
+
+    def loss() -> Tensor:
+        return model(*inputs, runner_for("full")).quantiles.square().sum()
+
+    loss().backward()
+    for parameter in model.parameters():
+        direction = torch.randn(parameter.shape, generator=generator, dtype=torch.double)
+        with torch.no_grad():
+            parameter.add_(step * direction)
+            above = loss()
+            parameter.sub_(2 * step * direction)
+            below = loss()
+            parameter.add_(step * direction)
+        expected = (above - below) / (2 * step)
+        assert torch.allclose((parameter.grad * direction).sum(), expected, rtol=1e-5, atol=1e-8)
+
+
 def test_forward_with_checkpointing_equals_forward(build_any, sizes):
     inputs = sizes.inputs(4, torch.Generator().manual_seed(3))
     gradients = []
