@@ -77,7 +77,7 @@ class ModelConfig(Section):
     encoder_layers: int = Field(
         default=0, ge=0, description="gated layers after each selection; 0: as in the paper"
     )
-    selection_chunk: PositiveInt = Field(default=16, description="variables a selection computes at once")
+    selection_chunk: PositiveInt = Field(default=8, description="variables a selection computes at once")
 
     seasonal_difference: int | None = Field(
         default=None,
