@@ -31,7 +31,6 @@ from qat_tft.model.layers import (
 )
 from qat_tft.schema import GroupSize
 
-
 INFERENCE_CHUNK = 16
 """Variables computed together at inference, whatever training used: half the nodes of 8, and as fast."""
 
