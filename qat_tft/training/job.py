@@ -28,7 +28,7 @@ from qat_tft.training.build import build_model, build_qat_model
 from qat_tft.training.dataset import RunData, load_data
 from qat_tft.training.interrupt import InterruptRequest
 from qat_tft.training.loop import Phase, PhasePlan, Surroundings, batches_in_all, copy_weights
-from qat_tft.training.metrics import MetricsLog
+from qat_tft.training.metrics import MetricsLog, forget_peak
 from qat_tft.training.progress import Progress, Silent
 from qat_tft.training.run_folder import RunFolder, WeightsKind
 from qat_tft.training.savings import measure_savings
@@ -255,6 +255,7 @@ class _Run:
         savings = measure_savings(
             model, self.scaling, batch, mode=mode, quantiles=self.config.model.quantiles, device=self.device
         )
+        forget_peak()  # the step without checkpointing was only a measurement
         self.progress.note(savings.sentence())
         self.position.savings = savings.to_json()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ import torch
 from qat_tft.errors import RunFolderError
 
 TENSORBOARD_FOLDER = "tensorboard"
+_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 MIB = 2**20
 
 
@@ -84,12 +86,25 @@ def _cannot_write(path: Path, failure: OSError) -> RunFolderError:
 
 
 def peak_process_mib() -> float:
-    """Return the largest memory that this process has used so far: resident on the CPU, allocated on CUDA, MiB."""
+    """Return the peak of this process's memory, in MiB: allocated on CUDA, resident on the CPU.
+
+    It counts from the last `forget_peak` on Linux and CUDA, elsewhere from the start of the process.
+    """
     if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated() / MIB
     if sys.platform == "win32":
         return float(psutil.Process().memory_info().peak_wset) / MIB
+    if _STATUS.exists():
+        peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) * 1024 / MIB
     import resource
 
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / MIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB  # bytes on macOS
+
+
+def forget_peak() -> None:
+    """Count the peak from here, where the system can: proc(5), clear_refs, value 5."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError):
+        _CLEAR_REFS.write_text("5")
