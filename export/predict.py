@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 
 from qat_tft.data.panel import Panel, TimeKind
 from qat_tft.data.parquet import read_panel
@@ -64,10 +64,10 @@ class Predictions:
     def tables(self) -> list[RenderableType]:
         """The first rows and the notes."""
         title = f"{self.series} series, {self.table.num_rows} rows in {self.path}"
-        first = Table(*self.table.column_names, title=title)
+        first = Table(*(Column(name, overflow="fold") for name in self.table.column_names), title=title)
         for row in self.table.slice(0, _SHOWN_ROWS).to_pylist():
             first.add_row(
-                *(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values())
+                *(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values())
             )
         return [first, *self.notes]
 

@@ -6,8 +6,9 @@ from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 
-_output = Console(soft_wrap=False)
-_messages = Console(stderr=True, soft_wrap=True, highlight=False)
+# What is printed holds names out of the user's data: "[/x]" and ":x:" in them are text, not markup or emoji.
+_output = Console(soft_wrap=False, markup=False, emoji=False)
+_messages = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 class Result(Protocol):
@@ -38,13 +39,13 @@ def emit_json(value: dict[str, Any]) -> None:
 
 def note(text: str) -> None:
     """Print a line of progress or advice on standard error; never part of a result."""
-    _messages.print(text, markup=False)
+    _messages.print(text)
 
 
 def error(text: str) -> None:
     """Print the message of an error on standard error."""
-    _messages.print("[bold red]error:[/] ", end="")
-    _messages.print(text, markup=False)
+    _messages.print("error: ", end="", style="bold red")
+    _messages.print(text)
 
 
 def messages() -> Console:

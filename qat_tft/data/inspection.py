@@ -195,13 +195,17 @@ def _problems(profiles: list[Profile], layout: Layout, proposals: dict[str, Prop
         problems.append(
             f"{layout.duplicates:,} rows repeat the series and time of another: name the id columns with --id."
         )
+    chosen = any(Role.TARGET in one.roles for one in proposals.values())
     named = {one.name: one for one in profiles}
-    if target is not None and named[target].shape not in ("number", "whole", "flag"):
+    if target is None:
+        if not chosen:
+            problems.append("No numeric column without gaps is left to forecast: fill the gaps of the target.")
+    elif named[target].shape not in ("number", "whole", "flag"):
         problems.append(f"The target '{target}' is {named[target].type}, not a number.")
-    elif target is not None and named[target].missing:
+    elif named[target].missing:
         problems.append(f"The target '{target}' has no finite value in {named[target].missing:,} rows.")
-    if not any(Role.TARGET in one.roles for one in proposals.values()):
-        problems.append("No numeric column without gaps is left to forecast: fill the gaps of the target.")
+    elif not chosen:
+        problems.append(f"The target '{target}' is the time or names the series: choose another column.")
     return problems
 
 

@@ -183,7 +183,8 @@ def test_columns_named_by_the_user_are_taken_and_wrong_ones_refused(write: Write
     assert "y" in schema.observed.real
     with pytest.raises(SchemaError, match="Did you mean 'wind'"):
         inspect_file(path, target="wnd")
-    assert "The target 'sky' is string, not a number." in inspect_file(path, target="sky").problems
+    assert inspect_file(path, target="sky").problems == ("The target 'sky' is string, not a number.",)
+    assert inspect_file(path, target="city").problems == ("The target 'city' is string, not a number.",)
 
 
 def test_without_a_time_column_the_columns_are_shown_and_the_problem_named(write: Write) -> None:

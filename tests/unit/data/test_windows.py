@@ -201,8 +201,9 @@ def test_no_window_at_all_says_how_many_rows_are_needed_and_there() -> None:
 
 def test_no_window_in_a_part_says_where_the_part_lies() -> None:
     panel = panel_of([list(range(30))])
-    with pytest.raises(DataError, match="followed by 4 that lie from 25 and before 27"):
+    with pytest.raises(DataError, match="followed by 4 that lie at or after 25 and before 27") as caught:
         Windows(panel, history=10, horizon=4, split=Split(25, 27), part="validation")
+    assert caught.value.allowed == f"times from {panel.time_text(0)} to {panel.time_text(29)}"
 
 
 def test_a_stride_keeps_every_nth_window_of_each_series() -> None:

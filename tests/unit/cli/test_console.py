@@ -1,0 +1,37 @@
+"""What the console prints is what it was given, whatever the names in the user's data look like."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from rich.console import RenderableType
+from rich.table import Table
+
+from qat_tft.cli import console
+
+LIKE_MARKUP = ("a[/b]", "[red]c", ":smile:")
+
+
+@dataclass(frozen=True)
+class Names:
+    def to_json(self) -> dict[str, Any]:
+        return {"names": list(LIKE_MARKUP)}
+
+    def tables(self) -> list[RenderableType]:
+        table = Table(*LIKE_MARKUP, title=" ".join(LIKE_MARKUP))
+        table.add_row(*LIKE_MARKUP)
+        return [table, " ".join(LIKE_MARKUP)]
+
+
+def test_names_that_look_like_markup_are_printed_in_tables_and_sentences(capsys: pytest.CaptureFixture[str]) -> None:
+    console.emit(Names(), json=False)
+    printed = capsys.readouterr().out
+    assert [printed.count(name) for name in LIKE_MARKUP] == [4, 4, 4]  # title, heading, cell, sentence
+
+
+@pytest.mark.parametrize("say", [console.note, console.error], ids=["note", "error"])
+def test_names_that_look_like_markup_are_printed_in_messages(say: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    say(" ".join(LIKE_MARKUP))
+    printed = capsys.readouterr()
+    assert printed.err.removeprefix("error: ") == " ".join(LIKE_MARKUP) + "\n"
+    assert printed.out == ""
