@@ -6,6 +6,7 @@ Reading goes through the same code as in training, which keeps its rows in torch
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import date, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
+from rich import box
 from rich.console import RenderableType
-from rich.table import Column, Table
+from rich.table import Table
 
 from qat_tft.data.panel import Panel, TimeKind
 from qat_tft.data.parquet import read_panel
@@ -64,12 +66,28 @@ class Predictions:
     def tables(self) -> list[RenderableType]:
         """The first rows and the notes."""
         title = f"{self.series} series, {self.table.num_rows} rows in {self.path}"
-        first = Table(*(Column(name, overflow="fold") for name in self.table.column_names), title=title)
-        for row in self.table.slice(0, _SHOWN_ROWS).to_pylist():
-            first.add_row(
-                *(f"{value:.6g}" if isinstance(value, float) else str(value) for value in row.values())
-            )
+        heading = {name: name.removeprefix("forecast_") for name in (ORIGIN_COLUMN, STEP_COLUMN)}
+        first = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
+        cells = []
+        for name, values in self.table.slice(0, _SHOWN_ROWS).to_pydict().items():
+            plain = values and isinstance(values[0], str | date)
+            first.add_column(heading.get(name, name), justify="left" if plain else "right", overflow="fold")
+            cells.append(_shown(values))
+        for row in zip(*cells, strict=True):
+            first.add_row(*row)
         return [first, *self.notes]
+
+
+def _shown(values: list[Any]) -> list[str]:
+    # Short enough for a terminal of 80 columns; the file has every digit.
+    if all(isinstance(value, float) for value in values):
+        return [f"{value:.5g}" for value in values]
+    texts = [str(value) for value in values]
+    if all(isinstance(value, datetime) for value in values):
+        for useless in (":00", " 00:00"):
+            if all(text.endswith(useless) and "+" not in text for text in texts):
+                texts = [text.removesuffix(useless) for text in texts]
+    return texts
 
 
 def forecast_parquet(file: Forecaster, paths: Paths, *, origin: str | None = None) -> Predictions:

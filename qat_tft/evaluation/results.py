@@ -101,7 +101,8 @@ class RunResults:
         """Say whether the last model of the run beats the seasonal naive forecast, and by how much."""
         model = "qat" if "qat" in self.q_risk else "fp32"
         level = quantile_name(self.quantiles[self.middle])
-        naive = f"the seasonal naive forecast (season of {self.season} steps)"
+        season = f"season of {self.season} steps" if self.season > 1 else "the last value"
+        naive = f"the seasonal naive forecast ({season})"
         gain = self.gain(model)
         if gain > 0:
             return f"{_TITLES[model]} beats {naive} by {gain:.1%} in q-risk {level}."

@@ -27,8 +27,9 @@ class Difference:
         """Say what is done, for the user."""
         if not self.season:
             return ""
+        rows = f"{self.season} rows" if self.season > 1 else "one row"
         return (
-            f"The target changes by {self.spread:.3g} standard deviations over a season of {self.season} rows: "
+            f"The target changes by {self.spread:.3g} standard deviations over {rows}: "
             f"the model forecasts that change (model.seasonal_difference = {self.season})"
         )
 

@@ -1,5 +1,6 @@
 """Results compare with the seasonal naive forecast and survive JSON."""
 
+import dataclasses
 import json
 
 import pytest
@@ -40,6 +41,11 @@ def test_the_gain_is_that_of_the_median():
 )
 def test_the_sentence_says_who_is_better(qat, said):
     assert said in results(qat).sentence()
+
+
+def test_a_season_of_one_step_is_called_the_last_value():
+    assert "(season of 24 steps)" in results().sentence()
+    assert "(the last value)" in dataclasses.replace(results(), season=1).sentence()
 
 
 def test_the_tables_hold_every_forecast():

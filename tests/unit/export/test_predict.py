@@ -1,6 +1,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,20 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import torch
+from rich.console import Console
 
 from qat_tft.data.parquet import read_panel
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.export.graph import FP32_FILE
 from qat_tft.export.metadata import ModelMetadata
-from qat_tft.export.predict import forecast_parquet, write_predictions
+from qat_tft.export.predict import (
+    ORIGIN_COLUMN,
+    STEP_COLUMN,
+    Predictions,
+    forecast_parquet,
+    write_predictions,
+)
 from qat_tft.export.session import Forecaster
 from qat_tft.schema import Schema
 from qat_tft.training.run_folder import RunFolder
@@ -193,3 +201,22 @@ def test_forecasts_are_written_whole_or_not_at_all(table: pa.Table, file: Foreca
     with pytest.raises(DataError, match=r"out\.parquet: the forecasts cannot be written"):
         write_predictions(predictions, tmp_path / "none" / "out.parquet")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data.parquet", "out.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("times", "shown"),
+    [
+        pytest.param([datetime(2020, 1, 31), datetime(2020, 2, 29)], "2020-02-29", id="days"),
+        pytest.param([datetime(2020, 1, 1, 23), datetime(2020, 1, 2)], "2020-01-02 00:00", id="hours"),
+        pytest.param([5, 6], "6", id="steps"),
+    ],
+)
+def test_the_first_forecasts_are_shown_in_one_line_each_on_a_terminal_of_80_columns(times: list, shown: str) -> None:
+    columns = {"series_id": ["ETTh1"] * 2, ORIGIN_COLUMN: times, "date": times, STEP_COLUMN: [1, 2]}
+    levels = {"q0.1": [-0.5, -15.8591], "q0.5": [0.5, 36.9551], "q0.9": [1.5, 22526.61]}
+    predictions = Predictions(pa.table(columns | levels), 1, (), Path("forecasts.parquet"))
+    console = Console(width=80, file=StringIO())
+    for table in predictions.tables():
+        console.print(table)
+    lines = console.file.getvalue().splitlines()
+    assert ["ETTh1", *f"{shown} {shown} 2 -15.859 36.955 22527".split()] in [line.split() for line in lines]

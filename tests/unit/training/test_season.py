@@ -45,6 +45,7 @@ def test_a_weak_season_is_left_alone(data, config):
 def test_the_configuration_decides_against_and_for(data, config):
     assert difference_for(data, config.data, shape(config, history=48, seasonal_difference=0)).season == 0
     assert difference_for(data, config.data, shape(config, seasonal_difference=7)).season == 7
+    assert "over one row" in difference_for(data, config.data, shape(config, seasonal_difference=1)).sentence()
 
 
 def test_a_season_longer_than_every_series_is_refused(data, config):
