@@ -5,8 +5,6 @@ Reading goes through the same code as in training, which keeps its rows in torch
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import date, datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -14,80 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
-from rich import box
-from rich.console import RenderableType
-from rich.table import Table
 
 from qat_tft.data.panel import Panel, TimeKind
 from qat_tft.data.parquet import read_panel
 from qat_tft.data.source import open_source
 from qat_tft.errors import DataError
 from qat_tft.export.metadata import SERIES_INPUT
+from qat_tft.export.predictions import ORIGIN_COLUMN, STEP_COLUMN, Predictions
 from qat_tft.export.session import Forecaster
 from qat_tft.schema import Group
 
-ORIGIN_COLUMN = "forecast_origin"
-STEP_COLUMN = "forecast_step"
 _BATCH = 64
 _NAMED = 5
-_SHOWN_ROWS = 6
 
 Paths = str | Path | Sequence[str | Path]
-
-
-@dataclass(frozen=True)
-class Predictions:
-    """Forecasts as one table, a row per series and step.
-
-    Attributes:
-        table: the id columns, ``forecast_origin`` (time of the last row that the forecast knows), the time
-            column (of the step), ``forecast_step`` from 1, and one column per quantile: ``q0.1`` ...
-        series: number of series forecast.
-        notes: what was skipped or read as unknown; one sentence each.
-        path: where the table was written; None before.
-    """
-
-    table: pa.Table
-    series: int
-    notes: tuple[str, ...]
-    path: Path | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values only; the forecasts themselves are in the file."""
-        return {
-            "out": str(self.path),
-            "series": self.series,
-            "rows": self.table.num_rows,
-            "columns": self.table.column_names,
-            "notes": list(self.notes),
-        }
-
-    def tables(self) -> list[RenderableType]:
-        """The first rows and the notes."""
-        title = f"{self.series} series, {self.table.num_rows} rows in {self.path}"
-        heading = {name: name.removeprefix("forecast_") for name in (ORIGIN_COLUMN, STEP_COLUMN)}
-        first = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
-        cells = []
-        for name, values in self.table.slice(0, _SHOWN_ROWS).to_pydict().items():
-            plain = values and isinstance(values[0], str | date)
-            first.add_column(heading.get(name, name), justify="left" if plain else "right", overflow="fold")
-            cells.append(_shown(values))
-        for row in zip(*cells, strict=True):
-            first.add_row(*row)
-        return [first, *self.notes]
-
-
-def _shown(values: list[Any]) -> list[str]:
-    # Short enough for a terminal of 80 columns; the file has every digit.
-    if all(isinstance(value, float) for value in values):
-        return [f"{value:.5g}" for value in values]
-    texts = [str(value) for value in values]
-    if all(isinstance(value, datetime) for value in values):
-        for useless in (":00", " 00:00"):
-            if all(text.endswith(useless) and "+" not in text for text in texts):
-                texts = [text.removesuffix(useless) for text in texts]
-    return texts
 
 
 def forecast_parquet(file: Forecaster, paths: Paths, *, origin: str | None = None) -> Predictions:
@@ -118,28 +56,7 @@ def forecast_parquet(file: Forecaster, paths: Paths, *, origin: str | None = Non
         ]
     )
     table = _table(panel, chosen, rows, quantiles, metadata.quantiles, _id_types(paths, panel))
-    return Predictions(table, len(chosen), (*panel.notes, *unknown, *notes))
-
-
-def write_predictions(predictions: Predictions, path: Path) -> Predictions:
-    """Write the table as Parquet, whole or not at all.
-
-    Raises:
-        DataError: the place cannot be written to.
-    """
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        pq.write_table(predictions.table, unfinished)
-        unfinished.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise DataError(
-            f"the forecasts cannot be written: {error.strerror or error}",
-            where=str(path),
-            next_step="Name a file in a writable folder with --out.",
-        ) from None
-    return Predictions(predictions.table, predictions.series, predictions.notes, path)
+    return Predictions(table, len(chosen), (*panel.notes, *unknown, *_unseen(file, panel, chosen), *notes))
 
 
 def _origins(
@@ -175,10 +92,30 @@ def _origins(
         )
     if not skipped:
         return origins, []
-    more = f" and {len(skipped) - _NAMED} more" if len(skipped) > _NAMED else ""
-    return origins, [
-        f"{len(skipped)} series skipped, each needs {need}: {', '.join(skipped[:_NAMED])}{more}."
+    return origins, [f"{len(skipped)} series skipped, each needs {need}: {_named(skipped)}."]
+
+
+def _unseen(file: Forecaster, panel: Panel, series: npt.NDArray[np.int64]) -> list[str]:
+    # Of the forecast series, those that the scaling knows nothing of.
+    if file.metadata.series is None:
+        return []
+    codes = file.series_codes(panel.series_ids[place] for place in series.tolist())
+    unseen = [panel.series_name(place) for place in series[codes == 0].tolist()]
+    if not unseen:
+        return []
+    return [
+        f"{len(unseen)} series that training never saw, scaled with the statistics of all series together, "
+        f"so their forecasts are rough: {_named(unseen)}."
     ]
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _count(things: Sequence[str], word: str) -> str:
+    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
 
 
 def _instant(panel: Panel, wanted: str) -> int:
@@ -201,10 +138,9 @@ def _encoded(file: Forecaster, panel: Panel) -> tuple[dict[str, npt.NDArray[np.i
     for column, found in codes.items():
         unknown = [value for value, code in zip(panel.dictionaries[column], found, strict=True) if code == 0]
         if unknown:
-            more = f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else ""
             notes.append(
-                f"column '{column}' holds {len(unknown)} values that training never saw, read as unknown: "
-                f"{', '.join(unknown[:_NAMED])}{more}."
+                f"column '{column}' holds {_count(unknown, 'value')} that training never saw, read as unknown: "
+                f"{_named(unknown)}."
             )
     return codes, notes
 

@@ -32,7 +32,8 @@ def predict(
 
     The last rows of a series may lack the target and the observed columns: they are the steps to forecast.
     """
-    from qat_tft.export.predict import forecast_parquet, write_predictions
+    from qat_tft.export.predict import forecast_parquet
+    from qat_tft.export.predictions import write_predictions
     from qat_tft.export.session import Forecaster
 
     file = Forecaster(model, threads=threads)

@@ -17,13 +17,8 @@ from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.export.graph import FP32_FILE
 from qat_tft.export.metadata import ModelMetadata
-from qat_tft.export.predict import (
-    ORIGIN_COLUMN,
-    STEP_COLUMN,
-    Predictions,
-    forecast_parquet,
-    write_predictions,
-)
+from qat_tft.export.predict import forecast_parquet
+from qat_tft.export.predictions import ORIGIN_COLUMN, STEP_COLUMN, Predictions, write_predictions
 from qat_tft.export.session import Forecaster
 from qat_tft.schema import Schema
 from qat_tft.training.run_folder import RunFolder
@@ -144,8 +139,10 @@ def test_an_unseen_category_is_counted_once_and_forecast_as_unknown(table: pa.Ta
     plants = pc.replace_substring(table["plant"], "south", "east")
     found = forecast(table.set_column(0, "plant", plants))
     assert found["plant"] == ["east"] * 3 + ["north"] * 3
-    (note,) = found["notes"]
-    assert note == "column 'plant' holds 1 values that training never saw, read as unknown: east."
+    category, series = found["notes"]
+    assert category == "column 'plant' holds 1 value that training never saw, read as unknown: east."
+    assert series.startswith("1 series that training never saw, scaled with the statistics of all series")
+    assert series.endswith(": plant=east.")
     assert found["q0.5"][3:] == forecast(table)["q0.5"][:3]
 
 
