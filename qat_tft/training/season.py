@@ -27,7 +27,7 @@ class Difference:
         """Say what is done, for the user."""
         if not self.season:
             return ""
-        rows = f"{self.season} rows" if self.season > 1 else "one row"
+        rows = f"a season of {self.season} rows" if self.season > 1 else "one row"
         return (
             f"The target changes by {self.spread:.3g} standard deviations over {rows}: "
             f"the model forecasts that change (model.seasonal_difference = {self.season})"
