@@ -83,9 +83,8 @@ class _Layout:
             when = time_text(int(ordered[row]), times.kind)
             places = source.locate(self.order[row - 1 : row + 1]).removesuffix(" (counted from 0)")
             named.append(f"{self.name(schema, int(row))} at {when} in {places}")
-        hint = "Drop or combine these rows" + (
-            "." if schema.id else "; if the file holds several series, name their column as id."
-        )
+        further = "a further column that tells them apart" if schema.id else "their column"
+        hint = f"Drop or combine these rows; if they belong to several series, name {further} as id."
         count = f"{len(twice):,} rows repeat" if len(twice) > 1 else "1 row repeats"
         raise DataError(
             f"{count} the series and time of another: {'; '.join(named)} (counted from 0)",

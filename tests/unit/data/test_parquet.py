@@ -316,6 +316,7 @@ def test_a_series_and_time_that_occurs_twice_is_refused_with_both_rows(
     columns["time"][9] = columns["time"][7]
     text = message(write(columns), city_schema)
     assert "1 row repeats the series and time of another: city=B at 2020-01-01T01:00:00 in rows 7, 9" in text
+    assert "name a further column that tells them apart as id" in text
 
 
 def test_interleaved_series_without_an_id_get_the_hint_to_name_one(write: Write) -> None:
