@@ -321,7 +321,7 @@ def test_a_series_and_time_that_occurs_twice_is_refused_with_both_rows(
 
 def test_interleaved_series_without_an_id_get_the_hint_to_name_one(write: Write) -> None:
     text = message(write({"time": [1, 1, 2, 2], "y": [1.0] * 4}), PLAIN)
-    assert "if the file holds several series, name their column as id" in text
+    assert "if they belong to several series, name their column as id" in text
 
 
 def test_a_null_in_an_id_column_is_refused(write: Write) -> None:
