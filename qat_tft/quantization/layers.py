@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 
 import torch
 import torch.ao.quantization.fx._decomposed  # registers torch.ops.quantized_decomposed
@@ -109,7 +110,7 @@ class QuantizedVariableLinear(nn.Module):
 
     def chunks(self, sizes: list[int]) -> list[Chunk]:
         """Return the layer cut into runs of variables: each takes [C, N, in] to [C, N, out]."""
-        starts = torch.tensor([0, *sizes]).cumsum(0).tolist()
+        starts = accumulate(sizes, initial=0)
         pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
         return [
             partial(self._chunk, weight, bias, slice(start, start + size))
