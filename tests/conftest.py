@@ -95,11 +95,20 @@ def train() -> Callable[..., Trajectory]:
 
 
 def run_training(
-    model: nn.Module, run_segment: SegmentRunner, *, steps: int = 10, forwards: int = 1, seed: int = 1
+    model: nn.Module,
+    run_segment: SegmentRunner,
+    *,
+    steps: int = 10,
+    forwards: int = 1,
+    accumulation: int = 1,
+    clip: float | None = None,
+    autocast: bool = False,
+    seed: int = 1,
 ) -> Trajectory:
     """Return losses and gradients of every step, and the weights and buffers after the last.
 
-    Each step sees other batches; `forwards` of them run before the one backward pass.
+    Each step sees other batches; `forwards` of them run before each of its `accumulation` backward passes.
+    Gradients are kept as the optimizer sees them: added up, and clipped to the norm `clip` where one is given.
     """
     generator = torch.Generator().manual_seed(seed)
     torch.manual_seed(seed)
@@ -108,15 +117,21 @@ def run_training(
     model.train()
     for step in range(steps):
         optimizer.zero_grad()
-        losses = []
-        for _ in range(forwards):
-            inputs = Sizes().inputs(5, generator)
-            target = torch.randn(5, Sizes().horizon, generator=generator)
-            forecast = model(*inputs, run_segment)
-            losses.append(quantile_loss(forecast.quantiles, target, (0.1, 0.5, 0.9)))
-        loss = torch.stack(losses).sum()
-        loss.backward()
-        kept[f"loss {step}"] = loss.detach()
+        total = torch.zeros(())
+        for _ in range(accumulation):
+            losses = []
+            for _ in range(forwards):
+                inputs = Sizes().inputs(5, generator)
+                target = torch.randn(5, Sizes().horizon, generator=generator)
+                with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                    forecast = model(*inputs, run_segment)
+                losses.append(quantile_loss(forecast.quantiles.float(), target, (0.1, 0.5, 0.9)))
+            loss = torch.stack(losses).sum()
+            loss.backward()
+            total += loss.detach()
+        if clip is not None:
+            kept[f"norm {step}"] = nn.utils.clip_grad_norm_(model.parameters(), clip)
+        kept[f"loss {step}"] = total
         for name, parameter in model.named_parameters():
             gradient = parameter.grad
             kept[f"gradient {step} {name}"] = torch.tensor([]) if gradient is None else gradient.clone()
