@@ -72,6 +72,14 @@ class NonFiniteLossError(UserError):
     """Training met a loss that is NaN or infinite."""
 
 
+class OutOfMemoryError(UserError):
+    """A training step does not fit into memory, not even with everything recomputed and one window at a time."""
+
+
+class HiddenStateError(UserError, ValueError):
+    """A module keeps state of its own inside a segment that is to be recomputed."""
+
+
 class SampleDataError(UserError):
     """Sample data cannot be written as asked."""
 
