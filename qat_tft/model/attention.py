@@ -11,6 +11,8 @@ import math
 import torch
 from torch import Tensor, nn
 
+from qat_tft.model.dropout import Dropout
+
 
 class InterpretableAttention(nn.Module):
     """Attention of the F future positions over all S positions; position t sees positions up to t.
@@ -24,7 +26,7 @@ class InterpretableAttention(nn.Module):
         self.heads, self.size = heads, hidden // heads
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.key_value = nn.Linear(hidden, hidden + self.size, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.output = nn.Linear(self.size, hidden, bias=False)
 
     def forward(self, x: Tensor, horizon: int) -> tuple[Tensor, Tensor]:

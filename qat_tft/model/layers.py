@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qat_tft.model.dropout import Dropout
+
 Chunk = Callable[[Tensor], Tensor]
 """A layer restricted to the variables of one chunk: [C, N, in] to [C, N, out]."""
 
@@ -30,7 +32,7 @@ class GatedResidualNetwork(nn.Module):
         self.first = nn.Linear(hidden, hidden)
         self.context = nn.Linear(hidden, hidden, bias=False) if context else None
         self.second: nn.Module | None = nn.Linear(hidden, hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.gate: nn.Module = nn.Linear(hidden, 2 * hidden)
         self.norm = nn.LayerNorm(hidden)
 
@@ -61,7 +63,7 @@ class GatedSkip(nn.Module):
 
     def __init__(self, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.gate = nn.Linear(hidden, 2 * hidden)
         self.norm = nn.LayerNorm(hidden)
 
@@ -157,7 +159,7 @@ def _affine(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
     return torch.baddbmm(bias.unsqueeze(1), x, weight.unsqueeze(1))
 
 
-def between(hidden: Tensor, second: nn.Module | Chunk | None, dropout: nn.Dropout) -> Tensor:
+def between(hidden: Tensor, second: nn.Module | Chunk | None, dropout: Dropout) -> Tensor:
     """Return what stands between the activation and the gate: the second linear map, if any, and dropout."""
     return dropout(hidden if second is None else second(hidden))  # type: ignore[no-any-return]
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qat_tft.checkpointing.segments import SegmentRunner
+from qat_tft.model.dropout import Dropout
 from qat_tft.model.layers import (
     AffineVariables,
     Chunk,
@@ -59,7 +60,7 @@ class VariableSelection(nn.Module):
         self.category_first = VariableLinear(categories, hidden, hidden) if categories else None
         self.weighing = SelectionWeights(self.real_embedding, size, hidden, context=context, dropout=dropout)
         self.second: VariableLinear | None = VariableLinear(size.total, hidden, hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.gate = VariableLinear(size.total, hidden, 2 * hidden)
         self.norm = VariableScale(size.total, hidden)
 
@@ -146,7 +147,7 @@ class SelectionWeights(nn.Module):
         self.category = nn.Linear(categories * hidden, outputs, bias=self.real is None) if categories else None
         self.context = nn.Linear(hidden, hidden, bias=False) if context else None
         self.second: nn.Module | None = nn.Linear(hidden, hidden)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.gate: nn.Module = nn.Linear(hidden, 2 * size.total)
         self.norm = nn.LayerNorm(size.total)
 
@@ -223,7 +224,7 @@ def _category_chunk(first: Chunk, embed: Chunk, tail: Callable[..., Tensor], cod
 
 def _gated_sum(
     second: Chunk | None,
-    dropout: nn.Dropout,
+    dropout: Dropout,
     gate: Chunk,
     scale: Callable[[Tensor, Tensor], Tensor],
     hidden: Tensor,
