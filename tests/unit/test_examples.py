@@ -1,0 +1,46 @@
+"""The files in examples/ are what they claim to be: schemas that can be read, scripts that can be run."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qat_tft.schema import Schema
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEMAS = sorted((ROOT / "examples").glob("*.toml"))
+SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
+PAGE = ROOT / "docs" / "examples.md"
+
+
+def test_there_are_schemas_and_scripts_to_look_at() -> None:
+    assert SCHEMAS
+    assert SCRIPTS
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_a_schema_is_read_and_survives_being_written(path: Path) -> None:
+    schema = Schema.from_toml(path.read_text(encoding="utf-8"), where=str(path))
+    assert Schema.from_toml(schema.to_toml(), where="written") == schema
+    assert schema.group("historical").real[0] == schema.target
+    assert schema.group("historical").size > 1, "the target alone makes no example"
+
+
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
+def test_a_schema_names_source_and_licence_and_its_place_in_the_documentation(path: Path) -> None:
+    comments = "\n".join(line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("#"))
+    assert "Source:" in comments
+    assert any(word in comments.casefold() for word in ("licence", "free to use"))
+    page = PAGE.read_text(encoding="utf-8")
+    assert f"examples/{path.name}" in page
+    assert f"{path.stem}.parquet" in page
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_a_script_says_what_it_does_and_without_arguments_runs_or_says_how_it_is_called(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"), filename=str(path)))
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False)
+    assert "Traceback" not in done.stderr
+    assert done.stdout if done.returncode == 0 else path.name in done.stderr
