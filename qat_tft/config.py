@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from qat_tft.checkpointing.segments import parse_segments, segments_of
 from qat_tft.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -22,6 +23,14 @@ def _moment_text(value: object) -> object:
 
 Moment = Annotated[str, BeforeValidator(_moment_text)]
 """A time as text: ISO 8601, or the whole number of a step. TOML's own dates and numbers are taken as well."""
+
+
+def _split_names(value: object) -> object:
+    return tuple(name.strip() for name in value.split(",") if name.strip()) if isinstance(value, str) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_split_names)]
+"""Names as a list, or in one text separated by commas."""
 
 
 class Section(BaseModel):
@@ -133,8 +142,16 @@ class TrainingConfig(Section):
         default=None, description="which segments; none: full with use_gradient_checkpointing, off without"
     )
 
+    checkpoint_segments: Names | None = Field(
+        default=None, description="segments to recompute, instead of a mode's; separated by commas"
+    )
+
     @model_validator(mode="after")
     def _checkpointing_fits(self) -> Self:
+        if self.checkpoint_segments is not None:
+            parse_segments(",".join(self.checkpoint_segments))
+            if self.checkpoint_mode is not None:
+                raise ValueError("checkpoint_mode and checkpoint_segments both choose segments: drop one of them")
         if self.use_gradient_checkpointing and self.checkpoint_mode == "off":
             raise ValueError("use_gradient_checkpointing contradicts checkpoint_mode off: drop one of them")
         return self
@@ -145,6 +162,13 @@ class TrainingConfig(Section):
         if self.checkpoint_mode is not None:
             return self.checkpoint_mode
         return "full" if self.use_gradient_checkpointing else "off"
+
+    @property
+    def recomputed_segments(self) -> frozenset[str]:
+        """The names of the segments to recompute, from all settings together."""
+        if self.checkpoint_segments is not None:
+            return parse_segments(",".join(self.checkpoint_segments))
+        return segments_of(self.segments_mode)
 
 
 class QuantizationConfig(Section):

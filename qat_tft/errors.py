@@ -76,6 +76,10 @@ class OutOfMemoryError(UserError):
     """A training step does not fit into memory, not even with everything recomputed and one window at a time."""
 
 
+class TornUpdateError(UserError):
+    """Memory ran out while the optimizer wrote weights, so that the step cannot be undone."""
+
+
 class HiddenStateError(UserError, ValueError):
     """A module keeps state of its own inside a segment that is to be recomputed."""
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Protocol, TypeVar
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from qat_tft.errors import ConfigError
+
+if TYPE_CHECKING:  # settings are checked without importing torch
+    from torch import Tensor
 
 SELECTION_SEGMENTS = ("static_selection", "historical_selection", "future_selection")
 """The three selection networks. Each runs as several calls of its name: its weights, then chunks of variables."""
@@ -70,6 +71,12 @@ def segments_of(mode: Mode | str) -> frozenset[str]:
             allowed=", ".join(Mode),
             next_step="choose one of these modes, or leave it out",
         ) from None
+
+
+def choice_name(segments: frozenset[str]) -> str:
+    """Return the name of the mode that recomputes these segments, or their own names where no mode does."""
+    named = (str(mode) for mode, of_mode in _SEGMENTS_OF_MODE.items() if of_mode == segments)
+    return next(named, ",".join(name for name in SEGMENTS if name in segments))
 
 
 def parse_segments(text: str) -> frozenset[str]:

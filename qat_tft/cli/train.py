@@ -105,6 +105,10 @@ def train(
         str | None,
         setting("training.checkpoint_mode", "--checkpoint-mode", panel=_TRAIN, metavar="off|aggressive|full"),
     ] = None,
+    checkpoint_segments: Annotated[
+        str | None,
+        setting("training.checkpoint_segments", "--checkpoint-segments", panel=_TRAIN, metavar="NAME,NAME,..."),
+    ] = None,
     use_qat: Annotated[bool | None, setting("quantization.use_qat", "--use-qat", panel=_QUANTIZE)] = None,
     use_int8: Annotated[bool | None, setting("quantization.use_int8", "--use-int8", panel=_QUANTIZE)] = None,
     qat_epochs: Annotated[
@@ -178,6 +182,7 @@ def train(
         "training.device": device,
         "training.use_gradient_checkpointing": use_gradient_checkpointing,
         "training.checkpoint_mode": checkpoint_mode,
+        "training.checkpoint_segments": checkpoint_segments,
         "quantization.use_qat": use_qat,
         "quantization.use_int8": use_int8,
         "quantization.qat_epochs": qat_epochs,
@@ -192,7 +197,7 @@ def train(
             f"unexpected argument {name_to_resume!r}",
             next_step="Add --resume to go on with a run of that name; a file is named with --parquet-file",
         )
-    if use_gradient_checkpointing or checkpoint_mode not in (None, "off"):
+    if use_gradient_checkpointing or checkpoint_segments or checkpoint_mode not in (None, "off"):
         map_large_blocks()  # before torch is imported
     from qat_tft.cli import training
 

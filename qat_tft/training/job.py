@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import nn
 
-from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.checkpointing.segments import run_directly
 from qat_tft.config import RunConfig, TrainingConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
@@ -28,6 +28,7 @@ from qat_tft.training.build import build_model, build_qat_model
 from qat_tft.training.dataset import RunData, load_data
 from qat_tft.training.interrupt import InterruptRequest
 from qat_tft.training.loop import Phase, PhasePlan, Surroundings, batches_in_all, copy_weights
+from qat_tft.training.memory_ladder import is_out_of_memory, release_memory
 from qat_tft.training.metrics import MetricsLog, forget_peak
 from qat_tft.training.progress import Progress, Silent
 from qat_tft.training.run_folder import RunFolder, WeightsKind
@@ -226,7 +227,7 @@ class _Run:
             scaling=self.scaling,
             schema=self.data.schema,
             optimizer=accelerator.prepare_optimizer(optimizer),
-            run_segment=runner_for(training.segments_mode),
+            run_segment=run_directly,  # the ladder of memory puts in the runner of its rung
             quantiles=self.config.model.quantiles,
             gradient_clip=training.gradient_clip,
         )
@@ -248,13 +249,22 @@ class _Run:
             self.position.validation_loss[plan.name] = self.position.best_loss
 
     def _report_savings(self, model: TemporalFusionTransformer) -> None:
-        mode = self.config.training.segments_mode
-        if mode == "off" or self.position.savings is not None:
+        segments = self.config.training.recomputed_segments
+        if not segments or self.position.savings is not None:
             return
         batch = next(iter(batches(self.data.training, self.config.training.batch_size)))
-        savings = measure_savings(
-            model, self.scaling, batch, mode=mode, quantiles=self.config.model.quantiles, device=self.device
-        )
+        quantiles = self.config.model.quantiles
+        try:
+            savings = measure_savings(
+                model, self.scaling, batch, segments=segments, quantiles=quantiles, device=self.device
+            )
+        except (MemoryError, RuntimeError) as failure:
+            if not is_out_of_memory(failure):
+                raise
+            self.progress.note("No memory to measure what checkpointing saves: one step of a whole batch is too large")
+            return
+        finally:
+            release_memory()
         forget_peak()  # the step without checkpointing was only a measurement
         self.progress.note(savings.sentence())
         self.position.savings = savings.to_json()

@@ -16,8 +16,10 @@ from qat_tft.config import TrainingConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
+from qat_tft.errors import OutOfMemoryError
 from qat_tft.evaluation.backtest import even_indices, validation_loss
 from qat_tft.training.interrupt import Interrupted, InterruptRequest
+from qat_tft.training.memory_ladder import Climb, MemoryLadder, Rung, is_out_of_memory
 from qat_tft.training.metrics import MetricsLog, peak_process_mib
 from qat_tft.training.progress import EpochReport, PhaseStart, Progress, StepReport
 from qat_tft.training.schedule import learning_rate
@@ -95,6 +97,9 @@ class Phase:
         self.position = position
         self.best: dict[str, Tensor] = {}
         config = around.config
+        rung = Rung(config.recomputed_segments, config.batch_size)
+        rung = rung if position.rung is None else Rung.from_json(position.rung)
+        self.ladder = MemoryLadder(step, rung, self._climbed)
         in_all = batches_in_all(around.training, config)
         self.batches_per_epoch = min(config.batches_per_epoch or in_all, in_all)
         self.steps_per_epoch = -(-self.batches_per_epoch // config.accumulation)
@@ -111,6 +116,8 @@ class Phase:
         Raises:
             Interrupted: the user asked to stop; the state is on disk.
             NonFiniteLossError: the loss or gradient became non-finite; the state before that epoch is on disk.
+            OutOfMemoryError: a step fits on no rung of the ladder; the state before that step is on disk.
+            TornUpdateError: memory ran out while weights were written; an earlier state is on disk.
             RunFolderError: the state cannot be written.
         """
         if saved is None:
@@ -148,7 +155,7 @@ class Phase:
             rate = self._set_learning_rate()
             self.plan.before_step(position.step, self.steps)
             place = f"{self.plan.name} epoch {position.epoch + 1}, batch {position.step_in_epoch + 1}"
-            outcome = self.step(group, place=place)
+            outcome = self._make_step(group, place)
             self._advance(outcome)
             speed = (position.windows - done_before) / (time.perf_counter() - started)
             self._report_step(outcome, rate, speed)
@@ -159,6 +166,31 @@ class Phase:
         trained = time.perf_counter() - started
         speed = (position.windows - done_before) / trained if trained else 0.0
         self._finish_epoch(rate, speed, started)
+
+    def _make_step(self, group: tuple[Batch, ...], place: str) -> StepOutcome:
+        working = self.position.rung
+        try:
+            return self.ladder(group, place=place)
+        except OutOfMemoryError:
+            self.position.rung = working  # those above it made no step
+            self._save_if_memory_allows()
+            raise
+
+    def _climbed(self, climb: Climb) -> None:
+        position = self.position
+        position.rung = climb.reached.to_json()
+        where = {"phase": self.plan.name, "epoch": position.epoch + 1, "step": position.step + 1}
+        self.around.metrics.write({**climb.to_json(), **where})
+        self.around.progress.note(climb.sentence())
+        self._save_if_memory_allows()
+
+    def _save_if_memory_allows(self) -> None:
+        try:
+            self._save()
+        except (MemoryError, RuntimeError) as failure:
+            if not is_out_of_memory(failure):
+                raise
+            self.around.progress.note("There is no memory to save the state either: the one saved before stays")
 
     def _groups(self) -> Iterator[tuple[Batch, ...]]:
         config = self.around.config

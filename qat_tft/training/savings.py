@@ -13,12 +13,14 @@ from torch import nn
 
 from qat_tft.checkpointing.memory import peak_bytes
 from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.checkpointing.segments import choice_name
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
 from qat_tft.model.loss import quantile_loss
 
 _TRIAL = 8
 _USABLE = 0.7
+_NONE = frozenset[str]()
 
 
 @dataclass(frozen=True)
@@ -26,9 +28,9 @@ class Savings:
     """Peaks of one training step on a copy of the model, weights, gradients and AdamW's memory included.
 
     Attributes:
-        mode: the checkpointing mode.
+        mode: the checkpointing mode, or the segments where they are nobody's mode.
         windows: windows of the step; fewer than a batch where a step without checkpointing would not fit here.
-        without_bytes, with_bytes: the peak of live tensors with mode off and with `mode`.
+        without_bytes, with_bytes: the peak of live tensors without checkpointing and with it.
     """
 
     mode: str
@@ -59,7 +61,7 @@ def measure_savings(
     scaling: Scaling,
     batch: Batch,
     *,
-    mode: str,
+    segments: frozenset[str],
     quantiles: tuple[float, ...],
     device: torch.device,
 ) -> Savings:
@@ -69,27 +71,27 @@ def measure_savings(
     batch tells first whether a whole batch without checkpointing fits into the memory that is free.
     """
 
-    def peak(mode_or_off: str, windows: int) -> int:
+    def peak(recomputed: frozenset[str], windows: int) -> int:
         part = Batch(*(tensor[:windows].to(device) for tensor in batch))
         trained = copy.deepcopy(model).train()
         weights = sum(tensor.numel() * tensor.element_size() for tensor in trained.state_dict().values())
-        step = partial(_one_step, trained, scaling, part, mode_or_off, quantiles)
+        step = partial(_one_step, trained, scaling, part, recomputed, quantiles)
         return int(weights + peak_bytes(step, device))
 
     windows = len(batch.target)
     with torch.random.fork_rng():
         trial = max(1, windows // _TRIAL)
-        if peak("off", trial) * windows / trial > _USABLE * _free_bytes(device):
+        if peak(_NONE, trial) * windows / trial > _USABLE * _free_bytes(device):
             windows = trial
-        return Savings(mode, windows, peak("off", windows), peak(mode, windows))
+        return Savings(choice_name(segments), windows, peak(_NONE, windows), peak(segments, windows))
 
 
 def _one_step(
-    trained: nn.Module, scaling: Scaling, batch: Batch, mode: str, quantiles: tuple[float, ...]
+    trained: nn.Module, scaling: Scaling, batch: Batch, segments: frozenset[str], quantiles: tuple[float, ...]
 ) -> None:
     optimizer = torch.optim.AdamW(trained.parameters())
     inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
-    forecast = trained(*inputs, run_segment=runner_for(mode))
+    forecast = trained(*inputs, run_segment=runner_for(segments))
     quantile_loss(forecast.quantiles, scaling.scale_target(batch.target, batch.series), quantiles).backward()
     optimizer.step()
 

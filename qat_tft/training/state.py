@@ -36,6 +36,7 @@ class Position:
         q_risk: results so far: forecast to its q-risk per quantile on the test part.
         validation_loss: best validation loss of each finished phase.
         savings: what checkpointing saves, measured once.
+        rung: what running out of memory has led to (`Rung.to_json`); None: as configured.
     """
 
     phase: str = "fp32"
@@ -52,6 +53,7 @@ class Position:
     q_risk: dict[str, list[float]] = field(default_factory=dict)
     validation_loss: dict[str, float] = field(default_factory=dict)
     savings: dict[str, Any] | None = None
+    rung: dict[str, Any] | None = None
 
     def next_phase(self, name: str) -> Position:
         """Return the position at the start of the next phase; what the run has found so far goes with it."""
@@ -63,6 +65,7 @@ class Position:
             q_risk=self.q_risk,
             validation_loss=self.validation_loss,
             savings=self.savings,
+            rung=self.rung,
         )
 
 

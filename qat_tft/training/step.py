@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 
 from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.data.scaling import Scaling
@@ -16,6 +16,7 @@ from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.nonfinite import explain_batch
 from qat_tft.model.loss import quantile_loss
+from qat_tft.model.tft import Forecast
 from qat_tft.schema import Schema
 
 
@@ -41,6 +42,7 @@ class TrainingStep:
         run_segment: decides which activations are recomputed.
         quantiles: what the model forecasts.
         gradient_clip: largest gradient norm.
+        micro_batch: most windows of one forward and backward pass; None: a whole batch.
     """
 
     accelerator: Accelerator
@@ -51,12 +53,13 @@ class TrainingStep:
     run_segment: SegmentRunner
     quantiles: tuple[float, ...]
     gradient_clip: float
+    micro_batch: int | None = None
 
     def __call__(self, batches: Sequence[Batch], *, place: str) -> StepOutcome:
         """Make the step; the weights have changed when it returns.
 
         Args:
-            batches: raw windows, one forward and backward pass each.
+            batches: raw windows, one forward and backward pass for each or for each of its micro-batches.
             place: epoch and batch for an error's message.
 
         Raises:
@@ -65,19 +68,30 @@ class TrainingStep:
         self.model.train()
         loss_sum, windows = 0.0, 0
         for batch in batches:
-            loss_sum += self._accumulate(batch, place) * len(batch.target)
+            for part in micro_batches(batch, self.micro_batch):
+                loss_sum += self._accumulate(part, len(part.target) / len(batch.target), place) * len(part.target)
             windows += len(batch.target)
         norm = self._clip(place)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return StepOutcome(loss_sum / windows, windows, norm)
 
-    def _accumulate(self, raw: Batch, place: str) -> float:
+    def scaled(self, raw: Batch) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+        """Return the scaled inputs and the scaled target of raw windows, on the device."""
         batch = to_device(raw, self.accelerator.device)
         inputs = self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
-        target = self.scaling.scale_target(batch.target, batch.series)
+        return inputs, self.scaling.scale_target(batch.target, batch.series)
+
+    def forecast(self, inputs: tuple[Tensor, Tensor, Tensor], run_segment: SegmentRunner) -> Forecast:
+        """Return the model's forecast of scaled inputs in the number format of the training."""
         with self.accelerator.autocast():
-            forecast = self.model(*inputs, run_segment=self.run_segment)
+            forecast: Forecast = self.model(*inputs, run_segment=run_segment)
+        return forecast
+
+    def _accumulate(self, raw: Batch, share: float, place: str) -> float:
+        """Add the gradient of a batch's share to the others; return the mean loss of these windows."""
+        inputs, target = self.scaled(raw)
+        forecast = self.forecast(inputs, self.run_segment)
         loss = quantile_loss(forecast.quantiles.float(), target, self.quantiles)
         value = float(loss.detach())
         if not math.isfinite(value):
@@ -87,7 +101,7 @@ class TrainingStep:
                 where=place,
                 next_step="Mend those values, or lower training.learning_rate",
             )
-        self.accelerator.backward(loss)
+        self.accelerator.backward(loss if share == 1.0 else loss * share)
         return value
 
     def _clip(self, place: str) -> float:
@@ -102,6 +116,13 @@ class TrainingStep:
                 next_step="Lower training.learning_rate, or train with --precision fp32",
             )
         return value
+
+
+def micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:
+    """Cut a batch into runs of at most `size` windows, in order; None: one run."""
+    windows = len(batch.target)
+    for start in range(0, windows, size or windows):
+        yield Batch(*(tensor[start : start + (size or windows)] for tensor in batch))
 
 
 def to_device(batch: Batch, device: torch.device) -> Batch:

@@ -285,6 +285,10 @@ def test_ctrl_c_ends_the_command_with_130_and_says_how_to_go_on(data_file, tmp_p
         pytest.param(["mine"], "Add --resume", id="stray-name"),
         pytest.param(["--device", "cuda"], "CUDA", id="device"),
         pytest.param(["--precision", "fp16"], "fp16 needs a CUDA device", id="precision"),
+        pytest.param(["--checkpoint-segments", "lstm"], "lstm_encoder", id="segment"),
+        pytest.param(
+            ["--checkpoint-segments", "lstm_encoder", "--checkpoint-mode", "full"], "drop one", id="both"
+        ),
         pytest.param(["--name", "a/b"], "cannot name a run", id="name"),
         pytest.param(
             ["--known", "humidity", "--time", "time", "--target", "temperature"], "humidity", id="column"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qat_tft.checkpointing.segments import Mode
+from qat_tft.checkpointing.segments import SEGMENTS, Mode, segments_of
 from qat_tft.config import DEMO, ModeName, QuantizationConfig, RunConfig, read_config_file
 from qat_tft.errors import ConfigError
 from qat_tft.quantization.scheme import TARGETS
@@ -83,6 +83,38 @@ def test_cuts_may_be_dates_and_numbers_of_toml():
 def test_the_checkpointing_mode_comes_from_two_settings(given, mode):
     config = RunConfig.checked({"training": given}, where="the test")
     assert config.training.segments_mode == mode
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param('checkpoint_segments = "future_selection, lstm_encoder"', id="one-text"),
+        pytest.param('checkpoint_segments = ["future_selection", "lstm_encoder"]', id="list"),
+    ],
+)
+def test_segments_of_ones_own_choice_are_recomputed_and_no_others(text):
+    config = RunConfig.from_toml(f"[training]\n{text}\nuse_gradient_checkpointing = true")
+    assert config.training.recomputed_segments == {"future_selection", "lstm_encoder"}
+    assert RunConfig.from_toml(config.to_toml()) == config
+
+
+@pytest.mark.parametrize("mode", list(Mode))
+def test_without_a_choice_of_segments_the_mode_decides(mode):
+    config = RunConfig.checked({"training": {"checkpoint_mode": mode.value}}, where="the test")
+    assert config.training.recomputed_segments == segments_of(mode)
+
+
+def test_an_unknown_segment_lists_the_known_ones():
+    with pytest.raises(ConfigError, match=r"training\.checkpoint_segments: unknown segment 'lstm'") as refused:
+        RunConfig.from_toml('[training]\ncheckpoint_segments = "lstm, head, lstm_encoder"')
+    assert refused.value.allowed == ", ".join(SEGMENTS)
+    with pytest.raises(ConfigError, match="no segment is named"):
+        RunConfig.from_toml("[training]\ncheckpoint_segments = []")
+
+
+def test_a_mode_and_a_choice_of_segments_contradict_each_other():
+    with pytest.raises(ConfigError, match="checkpoint_mode and checkpoint_segments"):
+        RunConfig.from_toml('[training]\ncheckpoint_mode = "full"\ncheckpoint_segments = "lstm_encoder"')
 
 
 def test_the_names_of_modes_and_targets_are_those_of_their_rooms():
