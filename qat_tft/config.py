@@ -9,6 +9,7 @@ import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from qat_tft.checkpointing.segments import parse_segments, segments_of
+from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -138,8 +139,13 @@ class TrainingConfig(Section):
     use_gradient_checkpointing: bool = Field(
         default=False, description="recompute activations in the backward pass"
     )
-    checkpoint_mode: ModeName | None = Field(
-        default=None, description="which segments; none: full with use_gradient_checkpointing, off without"
+    checkpoint_mode: ModeName | Literal["auto"] | None = Field(
+        default=None,
+        description="which segments; none: full with use_gradient_checkpointing, off without; "
+        "auto: the fastest mode whose step fits memory_budget",
+    )
+    memory_budget: str | None = Field(
+        default=None, description="with checkpoint_mode auto: most memory a training step may take, as 3.5GiB"
     )
 
     checkpoint_segments: Names | None = Field(
@@ -154,11 +160,16 @@ class TrainingConfig(Section):
                 raise ValueError("checkpoint_mode and checkpoint_segments both choose segments: drop one of them")
         if self.use_gradient_checkpointing and self.checkpoint_mode == "off":
             raise ValueError("use_gradient_checkpointing contradicts checkpoint_mode off: drop one of them")
+        if self.memory_budget is not None:
+            parse_memory(self.memory_budget, where="training.memory_budget")
+        if (self.memory_budget is not None) != (self.checkpoint_mode == "auto"):
+            raise ValueError("checkpoint_mode auto and memory_budget go together: set both, or neither")
         return self
 
     @property
     def segments_mode(self) -> ModeName:
-        """The checkpointing mode that holds, from both settings."""
+        """The checkpointing mode that holds, from both settings; `auto` must have been decided before."""
+        assert self.checkpoint_mode != "auto"
         if self.checkpoint_mode is not None:
             return self.checkpoint_mode
         return "full" if self.use_gradient_checkpointing else "off"
@@ -235,6 +246,12 @@ class RunConfig(Section):
         """Return the same configuration with that season decided on; 0 for none."""
         model = self.model.model_copy(update={"seasonal_difference": season})
         return self.model_copy(update={"model": model})
+
+    def with_checkpoint_mode(self, mode: ModeName) -> Self:
+        """Return the same configuration with the mode that `auto` stood for; the budget has done its work."""
+        asked = self.training.use_gradient_checkpointing and mode != "off"
+        decided = {"checkpoint_mode": mode, "memory_budget": None, "use_gradient_checkpointing": asked}
+        return self.model_copy(update={"training": self.training.model_copy(update=decided)})
 
     def to_toml(self) -> str:
         """Return every setting that has a value, section by section."""

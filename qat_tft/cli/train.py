@@ -103,7 +103,13 @@ def train(
     ] = None,
     checkpoint_mode: Annotated[
         str | None,
-        setting("training.checkpoint_mode", "--checkpoint-mode", panel=_TRAIN, metavar="off|aggressive|full"),
+        setting(
+            "training.checkpoint_mode", "--checkpoint-mode", panel=_TRAIN, metavar="off|aggressive|full|auto"
+        ),
+    ] = None,
+    memory_budget: Annotated[
+        str | None,
+        setting("training.memory_budget", "--memory-budget", panel=_TRAIN, metavar="AMOUNT"),
     ] = None,
     checkpoint_segments: Annotated[
         str | None,
@@ -182,6 +188,7 @@ def train(
         "training.device": device,
         "training.use_gradient_checkpointing": use_gradient_checkpointing,
         "training.checkpoint_mode": checkpoint_mode,
+        "training.memory_budget": memory_budget,
         "training.checkpoint_segments": checkpoint_segments,
         "quantization.use_qat": use_qat,
         "quantization.use_int8": use_int8,

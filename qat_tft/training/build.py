@@ -8,7 +8,7 @@ from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.scheme import scheme_for
-from qat_tft.schema import Schema
+from qat_tft.schema import GroupSize, Schema
 
 
 def build_model(
@@ -22,7 +22,13 @@ def build_model(
         schema: the schema that the preprocessing was fitted for.
         spread: usual size of a seasonal difference; weights that are loaded later bring their own.
     """
-    sizes = preprocessing.group_sizes(schema)
+    return model_of_sizes(config, preprocessing.group_sizes(schema), spread=spread)
+
+
+def model_of_sizes(
+    config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize], *, spread: float = 1.0
+) -> TemporalFusionTransformer:
+    """Return a new floating-point model for the widths of the static, historical and future group."""
     shape: dict[str, Any] = {
         "history": config.history,
         "horizon": config.horizon,

@@ -35,6 +35,7 @@ from qat_tft.training.run_folder import RunFolder, WeightsKind
 from qat_tft.training.savings import measure_savings
 from qat_tft.training.schedule import ranges_are_frozen
 from qat_tft.training.season import difference_for
+from qat_tft.training.simulation import decide_mode
 from qat_tft.training.state import Position, SavedState, load_state
 from qat_tft.training.step import TrainingStep, to_device
 
@@ -78,9 +79,13 @@ def train(
     data = load_data(config.data, config.model, schema)
     difference = difference_for(data, config.data, config.model)
     config = config.with_seasonal_difference(difference.season)
+    progress = progress or Silent()
+    if config.training.checkpoint_mode == "auto":
+        config, reason = decide_mode(config, data.preprocessing.group_sizes(data.schema))
+        progress.note(reason)
     folder = RunFolder.create(runs_dir, name)
     folder.write_setup(config, data.schema, data.preprocessing)
-    return _Run(config, data, folder, progress or Silent(), None).finish()
+    return _Run(config, data, folder, progress, None).finish()
 
 
 def resume(
