@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal, Self
 import tomli_w
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from qat_tft.checkpointing.segments import parse_segments, segments_of
 from qat_tft.checkpointing.budget import parse_memory
+from qat_tft.checkpointing.segments import parse_segments, segments_of
 from qat_tft.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
