@@ -5,8 +5,6 @@ products. Some of that is needless:
 
 - A gated linear unit takes one product of double width apart with a Split, which copies both halves. Two
   products of single width, with the halves of the weight, need no copy and give the same bits.
-- A variable's embedding `x w + b`, x one number, is a Mul and an Add that each write the whole tensor. With x
-  extended by a column of ones and w by the row b it is one product with inner size 2.
 - onnxruntime's Elu takes about twice as long as the Min, Exp, Add and Max that it stands for.
 """
 
@@ -14,17 +12,14 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
-import onnx
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from qat_tft.export.qdq import Constants, constant_values, remove_unused_initializers
 
-_ONE_MORE_COLUMN = np.array([0, 0, 0, 0, 0, 1])  # nothing before any axis, one after the last of three
-
 
 def shorten(model: ModelProto) -> None:
     """Apply every rewrite to a graph whose constants are folded; what does not match a pattern stays."""
-    for rewrite in (split_gates, join_affine_maps, write_out_elus):
+    for rewrite in (split_gates, write_out_elus):
         rewrite(model)
     remove_unused_initializers(model)
 
@@ -36,21 +31,6 @@ def split_gates(model: ModelProto) -> int:
     for gate in gates:
         graph.replace(gate.nodes, gate.halves(graph))
     return len(gates)
-
-
-def join_affine_maps(model: ModelProto) -> int:
-    """Turn each `x * w + b` of x [C, N, 1] and w, b [C, 1, H] into one product; return how many."""
-    graph = _Graph(model)
-    scalars = _columns_of_scalars(model)
-    found = [each for node in model.graph.node if (each := _affine_map(node, graph, scalars)) is not None]
-    for x, scaled, shifted, weight, bias in found:
-        extended, rows = f"{shifted.output[0]}.x", f"{shifted.output[0]}.w"
-        graph.add_constant(rows, np.concatenate([graph.constants[weight], graph.constants[bias]], -2))
-        pads, one = graph.shared(_ONE_MORE_COLUMN), graph.shared(np.ones((), np.float32))
-        pad = helper.make_node("Pad", [x, pads, one], [extended], extended)
-        product = helper.make_node("MatMul", [extended, rows], [shifted.output[0]], shifted.output[0])
-        graph.replace([scaled, shifted], [pad, product])
-    return len(found)
 
 
 def write_out_elus(model: ModelProto) -> int:
@@ -186,33 +166,6 @@ def _is_scaled_by_column(weight: NodeProto, rank: int, graph: _Graph) -> bool:
     # A scale per column is halved with the columns; a scale per row would be halved wrongly by its length.
     axis = next((attribute.i for attribute in weight.attribute if attribute.name == "axis"), 1)
     return graph.constants[weight.input[1]].ndim == 0 or axis % rank == rank - 1
-
-
-def _affine_map(
-    add: NodeProto, graph: _Graph, scalars: set[str]
-) -> tuple[str, NodeProto, NodeProto, str, str] | None:
-    # x, the Mul, the Add, and the names of w and b.
-    if add.op_type != "Add":
-        return None
-    biases = [name for name in add.input if name in graph.constants]
-    products = [node for name in add.input if (node := graph.only_producer(name, "Mul")) is not None]
-    if len(biases) != 1 or len(products) != 1:
-        return None
-    weights = [name for name in products[0].input if name in graph.constants]
-    columns = [name for name in products[0].input if name in scalars]
-    if len(weights) != 1 or len(columns) != 1:
-        return None
-    weight, bias = graph.constants[weights[0]], graph.constants[biases[0]]
-    if weight.ndim != 3 or weight.shape[-2] != 1 or weight.shape[-1] == 1 or bias.shape != weight.shape:
-        return None
-    return columns[0], products[0], add, weights[0], biases[0]
-
-
-def _columns_of_scalars(model: ModelProto) -> set[str]:
-    # Values of shape [C, N, 1].
-    values = onnx.shape_inference.infer_shapes(model).graph.value_info
-    shapes = {value.name: value.type.tensor_type.shape.dim for value in values}
-    return {name for name, dims in shapes.items() if len(dims) == 3 and dims[-1].dim_value == 1}
 
 
 def _alpha(elu: NodeProto) -> float:

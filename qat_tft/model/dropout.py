@@ -52,7 +52,8 @@ class _Dropout(torch.autograd.Function):
         keep = _draw(x.numel()).view(x.shape) >= _LOWEST + round(p * 2**_BITS)
         ctx.save_for_backward(keep)
         ctx.scale = 1 / (1 - p)
-        return (x * keep).mul_(ctx.scale)
+        dropped: Tensor = (x * keep).mul_(ctx.scale)
+        return dropped
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

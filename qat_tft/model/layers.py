@@ -20,6 +20,9 @@ from qat_tft.model.dropout import Dropout
 Chunk = Callable[[Tensor], Tensor]
 """A layer restricted to the variables of one chunk: [C, N, in] to [C, N, out]."""
 
+AffineChunk = Callable[..., Tensor]
+"""An affine map restricted to one chunk: [C, N, 2] to [C, N, H], or added to a tensor of that shape, in place."""
+
 
 class GatedResidualNetwork(nn.Module):
     """Equations 2 to 5: `LayerNorm(x + GLU(W1 ELU(W2 x + W3 c + b2) + b1))`, input and output of size H.
@@ -39,7 +42,8 @@ class GatedResidualNetwork(nn.Module):
     def forward(self, x: Tensor, context: Tensor | None = None) -> Tensor:
         """Return [B, T, H] or [B, H] for an `x` of that shape; the context is [B, H]."""
         hidden = add_context(self.first(x), self.context, context)
-        gated = F.glu(self.gate(between(F.elu(hidden), self.second, self.dropout)), dim=-1)
+        hidden = F.elu(hidden, inplace=True)  # the product before it does not need its result
+        gated = F.glu(self.gate(between(hidden, self.second, self.dropout)), dim=-1)
         normalized: Tensor = self.norm(x + gated)
         return normalized
 
@@ -111,14 +115,21 @@ class AffineVariables(nn.Module):
         self.weight = nn.Parameter(weight)
         self.bias = nn.Parameter(bias)
 
-    def chunks(self, sizes: list[int]) -> list[Chunk]:
-        """Return the map cut into runs of variables: each takes [C, N, 1] to [C, N, H]."""
-        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
-        return [partial(_affine, weight, bias) for weight, bias in pieces]
+    def chunks(self, sizes: list[int]) -> list[AffineChunk]:
+        """Return the map cut into runs of variables: each takes `with_ones(x)` [C, N, 2] to [C, N, H]."""
+        return [partial(_affine, rows) for rows in self._rows().split(sizes)]
 
     def cut(self, sizes: list[int]) -> CutLayer:
-        """Return the layer for inference, each chunk's vectors stored on their own."""
-        return CutLayer(_multiply_add, (self.weight.unsqueeze(1), self.bias.unsqueeze(1)), sizes)
+        """Return the map for inference, each chunk's weights stored on their own."""
+        return CutLayer(_plain_affine, (self._rows(),), sizes)
+
+    def _rows(self) -> Tensor:
+        return torch.stack([self.weight, self.bias], 1)  # [V, 2, H]
+
+
+def with_ones(x: Tensor) -> Tensor:
+    """Return x [N, C] as [C, N, 2]: each number and a one, so that `x w + b` is one product with inner size 2."""
+    return torch.stack([x, torch.ones_like(x)], -1).transpose(0, 1)
 
 
 class CutLayer(nn.Module):
@@ -151,12 +162,14 @@ def _matmul(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
     return x @ weight + bias
 
 
-def _multiply_add(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-    return x * weight + bias
+def _affine(rows: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    if onto is None:
+        return x @ rows
+    return onto.baddbmm_(x.to(onto.dtype), rows.to(onto.dtype))  # autocast leaves in-place operators alone
 
 
-def _affine(weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-    return torch.baddbmm(bias.unsqueeze(1), x, weight.unsqueeze(1))
+def _plain_affine(rows: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    return x @ rows if onto is None else onto + x @ rows
 
 
 def between(hidden: Tensor, second: nn.Module | Chunk | None, dropout: Dropout) -> Tensor:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from torch.nn import functional as F
 from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.model.dropout import Dropout
 from qat_tft.model.layers import (
+    AffineChunk,
     AffineVariables,
     Chunk,
     CutLayer,
@@ -29,8 +31,11 @@ from qat_tft.model.layers import (
     add_context,
     between,
     uniform,
+    with_ones,
 )
 from qat_tft.schema import GroupSize
+
+LAYER_NORM_EPSILON = 1e-5  # torch's default
 
 INFERENCE_CHUNK = 16
 """Variables computed together at inference, whatever training used: half the nodes of 8, and as fast."""
@@ -187,7 +192,7 @@ class CategoryEmbedding(nn.Module):
 
 
 class VariableScale(nn.Module):
-    """The per-variable affine part of LayerNorm, followed by the weighted sum over the variables."""
+    """LayerNorm with an affine part per variable, followed by the weighted sum over the variables."""
 
     def __init__(self, variables: int, hidden: int) -> None:
         super().__init__()
@@ -195,9 +200,9 @@ class VariableScale(nn.Module):
         self.bias = nn.Parameter(torch.zeros(variables, hidden))
 
     def chunks(self, sizes: list[int]) -> list[Callable[[Tensor, Tensor], Tensor]]:
-        """Return one function per chunk: normalized [C, N, H] and shares [N, C] to their sum [N, H]."""
+        """Return one function per chunk: x [C, N, H] and shares [N, C] to the sum of x normalized, [N, H]."""
         pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
-        return [partial(_weighted_sum, weight, bias) for weight, bias in pieces]
+        return [partial(_trained_weighted_sum, weight, bias) for weight, bias in pieces]
 
     def cut(self, sizes: list[int]) -> CutLayer:
         """Return the layer for inference, each chunk's vectors stored on their own."""
@@ -212,14 +217,16 @@ def sum_in_order(parts: list[Tensor]) -> Tensor:
     return total
 
 
-def _real_chunk(first: Chunk, embed: Chunk, tail: Callable[..., Tensor], x: Tensor, shares: Tensor) -> Tensor:
-    scalars = x.t().unsqueeze(-1)  # [C, N, 1]
-    return tail(F.elu(first(scalars)), embed(scalars), shares)
+def _real_chunk(
+    first: AffineChunk, embed: AffineChunk, tail: Callable[..., Tensor], x: Tensor, shares: Tensor
+) -> Tensor:
+    scalars = with_ones(x)  # [C, N, 2]
+    return tail(first(scalars), partial(embed, scalars), shares)
 
 
 def _category_chunk(first: Chunk, embed: Chunk, tail: Callable[..., Tensor], codes: Tensor, shares: Tensor) -> Tensor:
     embedded = embed(codes.long()).transpose(0, 1)  # [C, N, H]
-    return tail(F.elu(first(embedded)), embedded, shares)
+    return tail(first(embedded), partial(torch.add, embedded), shares)
 
 
 def _gated_sum(
@@ -228,16 +235,50 @@ def _gated_sum(
     gate: Chunk,
     scale: Callable[[Tensor, Tensor], Tensor],
     hidden: Tensor,
-    skip: Tensor,
+    add_skip: Chunk,
     shares: Tensor,
 ) -> Tensor:
+    hidden = F.elu(hidden, inplace=True)  # the product before it does not need its result
     gated = F.glu(gate(between(hidden, second, dropout)), dim=-1)  # [C, N, H]
-    return scale(F.layer_norm(skip + gated, skip.shape[-1:]), shares)  # [N, H]
+    return scale(add_skip(gated), shares)  # [N, H]
 
 
-def _weighted_sum(weight: Tensor, bias: Tensor, normalized: Tensor, shares: Tensor) -> Tensor:
-    scaled = normalized * weight.unsqueeze(1) * shares.t().unsqueeze(-1)  # [C, N, H]
+def _weighted_sum(weight: Tensor, bias: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    scaled = F.layer_norm(x, x.shape[-1:]) * weight.unsqueeze(1) * shares.t().unsqueeze(-1)  # [C, N, H]
     return scaled.sum(0) + shares @ bias
+
+
+def _trained_weighted_sum(weight: Tensor, bias: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    summed: Tensor = _NormalizedSum.apply(x.to(weight.dtype), weight, shares.to(weight.dtype))  # type: ignore[no-untyped-call]
+    return summed + shares @ bias
+
+
+class _NormalizedSum(torch.autograd.Function):
+    """`sum over C of LayerNorm(x) * weight * shares`, keeping nothing of size [C, N, H] but x itself."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, shares: Tensor) -> Tensor:
+        ctx.save_for_backward(x, weight, shares)
+        normalized, _, _ = _normalize(x)
+        return normalized.mul_(weight.unsqueeze(1)).mul_(shares.t().unsqueeze(-1)).sum(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        (gradient,) = gradients  # [N, H]
+        x, weight, shares = ctx.saved_tensors
+        normalized, mean, deviation = _normalize(x)
+        products = normalized.mul_(gradient)  # [C, N, H]
+        to_shares = (products @ weight.unsqueeze(-1)).squeeze(-1).t()  # [N, C]
+        to_weight = (shares.t().unsqueeze(1) @ products).squeeze(1)  # [C, H]
+        to_normalized = torch.mul(gradient, weight.unsqueeze(1), out=products).mul_(shares.t().unsqueeze(-1))
+        to_x, _, _ = torch.ops.aten.native_layer_norm_backward(
+            to_normalized, x, x.shape[-1:], mean, deviation, None, None, [True, False, False]
+        )
+        return to_x, to_weight, to_shares
+
+
+def _normalize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return torch.native_layer_norm(x, x.shape[-1:], None, None, LAYER_NORM_EPSILON)
 
 
 def _embed(table: nn.Embedding, offsets: Tensor, codes: Tensor) -> Tensor:

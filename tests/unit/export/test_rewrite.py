@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qat_tft.export.qdq import remove_unused_initializers
-from qat_tft.export.rewrite import join_affine_maps, split_gates, write_out_elus
+from qat_tft.export.rewrite import split_gates, write_out_elus
 
 RANDOM = np.random.default_rng(0)
 ROUNDING = 1e-6  # a product adds in another order than a Mul and an Add
@@ -95,42 +95,6 @@ def test_a_split_that_is_not_that_of_a_gate_stays(change) -> None:
     change(model.graph.node)
     assert split_gates(model) == 0
     assert kinds(model)["Split"] == 1
-
-
-def embedding(width: int = 1, hidden: int = 8) -> onnx.ModelProto:
-    """Scalars [rows, 3] to vectors [3, rows, 8] twice, as two layers of one variable read them."""
-    constants = {
-        name: RANDOM.normal(size=(3, 1, hidden)).astype(np.float32) for name in ("w", "b", "v", "c")
-    } | {
-        "last": np.array([-1]),
-        "twice": np.array([1, 1, width]),
-    }
-    nodes = [
-        helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0]),
-        helper.make_node("Unsqueeze", ["turned", "last"], ["narrow"]),
-        helper.make_node("Tile", ["narrow", "twice"], ["scalars"]),
-        helper.make_node("Mul", ["scalars", "w"], ["xw"]),
-        helper.make_node("Add", ["xw", "b"], ["first"]),
-        helper.make_node("Mul", ["v", "scalars"], ["xv"]),
-        helper.make_node("Add", ["c", "xv"], ["second"]),
-        helper.make_node("Mul", ["first", "second"], ["y"]),
-    ]
-    return model_of(nodes, constants, ["rows", 3], rank=3)
-
-
-def test_an_affine_map_of_scalars_becomes_one_product() -> None:
-    model = embedding()
-    x = RANDOM.normal(size=(7, 3)).astype(np.float32)
-    expected = outcome(model, x)
-    assert join_affine_maps(model) == 2
-    assert np.allclose(outcome(model, x), expected, atol=ROUNDING)
-    assert kinds(model)["MatMul"] == 2
-    assert "Add" not in kinds(model)
-
-
-@pytest.mark.parametrize("sizes", [{"width": 8}, {"hidden": 1}], ids=["of vectors", "to one number"])
-def test_an_affine_map_that_is_no_embedding_stays(sizes: dict[str, int]) -> None:
-    assert join_affine_maps(embedding(**sizes)) == 0
 
 
 def test_an_elu_is_written_out_and_keeps_its_values() -> None:
