@@ -7,8 +7,8 @@ of caches by smaller working sets are not in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import Protocol
 
@@ -52,12 +52,16 @@ class Workload:
 
     def footprint(self, kind: str, mode: str) -> Footprint:
         """Return the footprint of a step as it is planned."""
-        return self.simulate(kind, mode, self.batch, backwards=min(self.accumulation, 2))
+        return self.simulate(kind, mode, self.batch, chunk=None, backwards=min(self.accumulation, 2))
 
     def peak(self, mode: str, batch: int, *, chunk: int | None = None, accumulates: bool = False) -> int:
         """Return the largest peak of the phases."""
         backwards = 2 if accumulates or self.accumulation > 1 else 1
         return max(self.simulate(kind, mode, batch, chunk=chunk, backwards=backwards).peak for kind in self.kinds)
+
+    def only(self, kind: str) -> Workload:
+        """Return the same with one phase."""
+        return replace(self, kinds=(kind,))
 
     def extra_time(self, mode: str) -> float:
         """Return by which share a step's work grows over that of mode off, all phases together."""
@@ -92,15 +96,13 @@ def pick_mode(workload: Workload, budget: Budget) -> Choice:
     Raises:
         ConfigError: none fits; the message says what would.
     """
-    workload = _remembering(workload)
+    workload = remembering(workload)
     passed_over: dict[Mode, int] = {}
-    # Nothing is faster than recomputing nothing, so the other modes are simulated only where that does not fit.
-    for candidates in ((Mode.OFF,), sorted(set(Mode) - {Mode.OFF}, key=workload.extra_time)):
-        for mode in candidates:
-            peak = workload.peak(mode, workload.batch)
-            if peak <= budget.size:
-                return Choice(mode, peak, workload.extra_time(mode), budget, passed_over)
-            passed_over[mode] = peak
+    for mode in _fastest_first(workload):
+        peak = workload.peak(mode, workload.batch)
+        if peak <= budget.size:
+            return Choice(mode, peak, workload.extra_time(mode), budget, passed_over)
+        passed_over[mode] = peak
     most_frugal = min(passed_over, key=lambda mode: passed_over[mode])
     raise ConfigError(
         f"no checkpoint mode fits a training step of {workload.batch} windows into {budget.text}: "
@@ -110,9 +112,15 @@ def pick_mode(workload: Workload, budget: Budget) -> Choice:
     )
 
 
+def _fastest_first(workload: Workload) -> Iterator[Mode]:
+    # Nothing is faster than recomputing nothing, so the other modes are simulated only when they are asked for.
+    yield Mode.OFF
+    yield from sorted(set(Mode) - {Mode.OFF}, key=workload.extra_time)
+
+
 def advice(workload: Workload, budget: Budget) -> str:
     """Return a sentence that says what would fit the budget where no mode does."""
-    workload = _remembering(workload)
+    workload = remembering(workload)
     kept = max(_kept(workload.footprint(kind, Mode.FULL)) for kind in workload.kinds)
     if kept > budget.size:
         return (
@@ -163,9 +171,10 @@ def _largest_batch(peak: Callable[[int], int], known: dict[int, int], budget: in
         above = min((batch for batch, size in known.items() if size > budget), default=MOST_WINDOWS + 1)
         if not below and 1 in known:
             return 0
+        sure = _crossing(known, below, above, budget) if below in known and above in known else below
         most = min((_crossing(known, *pair, budget) for pair in _pairs(known, below, above)), default=above - 1)
-        if most <= below or above - below == 1:
-            return below
+        if min(most, above - 1) <= sure:
+            return sure
         guess = min(most, above - 1) if below else 1
         known[guess] = peak(guess)
 
@@ -209,7 +218,7 @@ def _kept(footprint: Footprint) -> int:
     return 2 * footprint.weights + footprint.optimizer
 
 
-def _remembering(workload: Workload) -> Workload:
+def remembering(workload: Workload) -> Workload:
     """Return the workload with a memory of the steps that it has simulated."""
     simulate = workload.simulate if hasattr(workload.simulate, "cache_info") else cache(workload.simulate)
-    return Workload(simulate, workload.kinds, workload.batch, workload.chunk, workload.accumulation)
+    return replace(workload, simulate=simulate)
