@@ -76,6 +76,10 @@ class OutOfMemoryError(UserError):
     """A training step does not fit into memory, not even with everything recomputed and one window at a time."""
 
 
+class SpentProcessError(UserError):
+    """A library that ran out of memory cannot be used any more in this process; another one can go on."""
+
+
 class TornUpdateError(UserError):
     """Memory ran out while the optimizer wrote weights, so that the step cannot be undone."""
 

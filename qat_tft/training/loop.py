@@ -117,6 +117,7 @@ class Phase:
             Interrupted: the user asked to stop; the state is on disk.
             NonFiniteLossError: the loss or gradient became non-finite; the state before that epoch is on disk.
             OutOfMemoryError: a step fits on no rung of the ladder; the state before that step is on disk.
+            SpentProcessError: as before, with the next rung to go on with in another process.
             TornUpdateError: memory ran out while weights were written; an earlier state is on disk.
             RunFolderError: the state cannot be written.
         """

@@ -16,10 +16,11 @@ from typing import Any, Self
 import torch
 
 from qat_tft.checkpointing.guard import require_replayable
+from qat_tft.checkpointing.heap import map_large_blocks
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import SEGMENTS, Mode, choice_name, segments_of
 from qat_tft.data.windows import Batch
-from qat_tft.errors import OutOfMemoryError, TornUpdateError
+from qat_tft.errors import OutOfMemoryError, SpentProcessError, TornUpdateError
 from qat_tft.training.step import StepOutcome, TrainingStep
 from qat_tft.training.undo import BeforeStep
 
@@ -27,6 +28,8 @@ _PROBED = 8
 """Windows that the check of the segments looks at."""
 _PHRASES = ("DefaultCPUAllocator", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
 """What torch's allocators and CUDA's libraries say in a plain RuntimeError."""
+_ONEDNN = ("could not create a primitive", "could not execute a primitive")
+"""All that oneDNN, which runs the LSTM on CPUs, says when it gets no memory; then it fails for ever in a process."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class MemoryLadder:
         Raises:
             OutOfMemoryError: not even the last rung fits; no weight, range or random number has changed.
             TornUpdateError: memory ran out while weights were written.
+            SpentProcessError: oneDNN got no memory; the step is undone, and the next rung is for another process.
             HiddenStateError: a module's state would change when a segment is recomputed.
             NonFiniteLossError: the loss or the gradient is not finite; no weight has changed.
         """
@@ -130,7 +134,7 @@ class MemoryLadder:
         except (MemoryError, RuntimeError) as failure:
             if not is_out_of_memory(failure):
                 raise
-            return None, _first_sentence(failure)
+            return None, _first_sentences(failure)
 
     def _check_segments(self, batch: Batch) -> None:
         if self.rung.segments in self._checked:
@@ -151,18 +155,24 @@ class MemoryLadder:
             raise _too_large(place, said)
         self.rung, self._step = reached, _on_rung(self._step, reached)
         self._climbed(Climb(place, said, left, reached))
+        if said in _ONEDNN:
+            raise _spent(place, said, reached)
 
 
 def is_out_of_memory(failure: BaseException) -> bool:
     """Say whether a failure means that memory ran out, on the CPU or on CUDA."""
     if isinstance(failure, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(failure, RuntimeError) and any(phrase in str(failure) for phrase in _PHRASES)
+    if not isinstance(failure, RuntimeError):
+        return False
+    said = str(failure).strip()
+    return said in _ONEDNN or any(phrase in said for phrase in _PHRASES)
 
 
 def release_memory() -> None:
-    """Free what only reference cycles hold, and give CUDA's cached blocks back."""
+    """Free what only reference cycles hold, and let freed blocks leave the process from now on."""
     gc.collect()
+    map_large_blocks()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 
@@ -171,9 +181,10 @@ def _on_rung(step: TrainingStep, rung: Rung) -> TrainingStep:
     return replace(step, run_segment=runner_for(rung.segments), micro_batch=rung.micro_batch)
 
 
-def _first_sentence(failure: BaseException) -> str:
-    text = str(failure).strip() or type(failure).__name__
-    return text.splitlines()[0].split(". ")[0].rstrip(".")
+def _first_sentences(failure: BaseException) -> str:
+    """Return what failed and how much was asked for, without the place in torch's source that comes first."""
+    line = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+    return ". ".join(line[max(0, line.find("DefaultCPUAllocator")) :].split(". ")[:2]).rstrip(".")
 
 
 def _too_large(place: str, said: str) -> OutOfMemoryError:
@@ -182,6 +193,15 @@ def _too_large(place: str, said: str) -> OutOfMemoryError:
         where=place,
         next_step="The state before this step is saved. Free memory and go on with `qat-tft train --resume`, or start "
         "a run with a smaller --hidden, --history or --selection-chunk",
+    )
+
+
+def _spent(place: str, said: str, reached: Rung) -> SpentProcessError:
+    return SpentProcessError(
+        f"oneDNN got no memory ({said}) and computes nothing more in this process",
+        where=place,
+        next_step=f"`qat-tft train --resume` goes on from this step with checkpointing {reached.name} and "
+        f"{reached.micro_batch} windows a backward pass",
     )
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from qat_tft.checkpointing.segments import SEGMENTS, run_directly, segments_of
 from qat_tft.data.loader import batches
-from qat_tft.errors import HiddenStateError, OutOfMemoryError, TornUpdateError
+from qat_tft.errors import HiddenStateError, OutOfMemoryError, SpentProcessError, TornUpdateError
 from qat_tft.quantization.calibrate import calibrate
 from qat_tft.training.build import build_model, build_qat_model
 from qat_tft.training.job import make_accelerator
@@ -269,6 +269,19 @@ def test_a_shortage_while_weights_are_written_is_never_made_again(make_step, dat
     assert run.climbs == []
 
 
+def test_a_library_that_is_spent_leaves_the_next_rung_to_another_process(make_step, data):
+    failure = RuntimeError("could not execute a primitive")
+    run, shortage = Run(make_step(), Rung(OFF, BATCH), data), Shortage(1, failure)
+    in_forward(run.step, shortage)
+    before = Run(make_step(), Rung(OFF, BATCH), data).make(steps=2)
+    with pytest.raises(
+        SpentProcessError, match=r"--resume` goes on .* checkpointing aggressive and 6 windows"
+    ):
+        run.make(shortage=shortage, at=2)
+    assert same({**run.kept(), "loss": before["loss"]}, before)
+    assert [climb.reached for climb in run.climbs] == [Rung(AGGRESSIVE, BATCH)]
+
+
 def test_another_failure_is_not_taken_for_a_shortage(make_step, data):
     run, shortage = Run(make_step(), Rung(OFF, BATCH), data), Shortage(1, RuntimeError("shapes do not match"))
     in_forward(run.step, shortage)
@@ -277,10 +290,15 @@ def test_another_failure_is_not_taken_for_a_shortage(make_step, data):
     assert run.climbs == []
 
 
-def test_the_allocators_own_complaint_is_recognized():
+def test_the_allocators_own_complaint_is_recognized_and_quoted_with_the_amount(make_step, data):
     with pytest.raises((RuntimeError, MemoryError)) as refused:
         torch.empty(2**55, dtype=torch.uint8)
     assert is_out_of_memory(refused.value)
+    run, shortage = Run(make_step(kind="fp32"), Rung(OFF, BATCH), data), Shortage(1, refused.value)
+    in_forward(run.step, shortage)
+    run.make(shortage=shortage, steps=1)
+    assert str(2**55) in run.climbs[0].said
+    assert "alloc_cpu.cpp" not in run.climbs[0].said
 
 
 def test_a_climb_says_what_happened_and_what_changes():

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from qat_tft.config import RunConfig
-from qat_tft.errors import OutOfMemoryError
+from qat_tft.errors import OutOfMemoryError, SpentProcessError
 from qat_tft.training import files, job, loop
 from qat_tft.training.interrupt import Interrupted
 from qat_tft.training.job import STATE_FILE, FinishedRun, resume, train
@@ -60,11 +60,13 @@ def fail_once(monkeypatch):
     accumulate = TrainingStep._accumulate
     calls = iter(range(10**9))
 
-    def install(number: int) -> None:
+    def install(
+        number: int, said: str = "[enforce fail] . DefaultCPUAllocator: can't allocate memory"
+    ) -> None:
         def failing(self, raw, share, place):
             value = accumulate(self, raw, share, place)
             if next(calls) == number:
-                raise RuntimeError("[enforce fail] . DefaultCPUAllocator: can't allocate memory")
+                raise RuntimeError(said)
             return value
 
         monkeypatch.setattr(TrainingStep, "_accumulate", failing)
@@ -183,6 +185,18 @@ def test_what_fits_on_no_rung_ends_with_exit_code_2_and_can_be_resumed(config, s
     assert (position.step, position.rung) == (2, None), "the last good step, on the rung that made it"
     memory_for(10**9)
     assert same_weights(resume(tmp_path, "mine"), straight, "fp32", "qat")
+
+
+def test_a_spent_process_leaves_the_next_rung_to_the_one_that_resumes(config, schema, tmp_path, fail_once):
+    straight = train(config, schema, runs_dir=tmp_path, name="straight")
+    fail_once(1, "could not create a primitive")
+    with pytest.raises(SpentProcessError, match="fp32 epoch 1, batch 2"):
+        train(config, schema, runs_dir=tmp_path, name="mine")
+    position = load_state(tmp_path / "mine.unfinished" / STATE_FILE).position
+    assert (position.step, len(position.rung["segments"])) == (1, 6)
+    resumed = resume(tmp_path, "mine")
+    assert same_weights(resumed, straight, "fp32", "qat")
+    assert len(events(resumed.folder.path)) == 1
 
 
 def test_a_state_that_cannot_be_written_for_want_of_memory_leaves_the_one_before(
