@@ -275,9 +275,10 @@ class _Run:
         self.position.savings = savings.to_json()
 
     def _record(self, name: str, model: nn.Module) -> None:
-        self.position.q_risk[name] = outcome.test_q_risk(
-            model, self.scaling, self.data.test, self.config, self.device
-        )
+        training = self.config.training
+        size = training.batch_size if self.position.rung is None else self.position.rung["micro_batch"]
+        config = self.config.model_copy(update={"training": training.model_copy(update={"batch_size": size})})
+        self.position.q_risk[name] = outcome.test_q_risk(model, self.scaling, self.data.test, config, self.device)
 
 
 def make_accelerator(config: TrainingConfig) -> Accelerator:

@@ -248,7 +248,7 @@ class Phase:
             self.around.validation,
             even_indices(len(self.around.validation), self.around.config.validation_windows),
             quantiles=self.step.quantiles,
-            batch_size=self.around.config.batch_size,
+            batch_size=self.ladder.rung.micro_batch,
             device=self.around.accelerator.device,
         )
 
