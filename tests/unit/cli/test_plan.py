@@ -1,6 +1,7 @@
 """`plan` from the command line: tables that fit a terminal, one JSON object, exit codes."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,12 +29,31 @@ def test_a_plan_for_one_budget_is_one_json_object(capsys: pytest.CaptureFixture[
         assert row["largest_batch"]["20MB"] >= 4
 
 
+def formula(self: StepSimulator, kind: str, mode: str, batch: int, **rest: object) -> Footprint:
+    return Footprint(10**9, 10**9, 10**9, batch * 12_345_678, 10**9, flops=batch if mode == "off" else 2 * batch)
+
+
+def test_a_plan_for_data_takes_its_columns_from_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = str(tmp_path / "bars.parquet")
+    assert main(["sample-data", "--rows", "800", "--out", data]) == 0
+    seen = set()
+
+    def noting(self: StepSimulator, kind: str, mode: str, batch: int, **rest: object) -> Footprint:
+        seen.add(tuple(group.total for group in self.groups))
+        return formula(self, kind, mode, batch)
+
+    monkeypatch.setattr(StepSimulator, "__call__", noting)
+    capsys.readouterr()
+    assert main(["plan", "--parquet-file", data, "--json"]) == 0
+    assert main(["plan", "--json"]) == 0
+    assert seen == {(5, 220, 10)}
+
+
 def test_a_plan_for_usual_gpus_is_shown_as_tables_of_80_columns(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def formula(self: StepSimulator, kind: str, mode: str, batch: int, **rest: object) -> Footprint:
-        return Footprint(10**9, 10**9, 10**9, batch * 12_345_678, 10**9, flops=batch if mode == "off" else 2 * batch)
-
     monkeypatch.setattr(StepSimulator, "__call__", formula)
     assert main(["plan", "--batch-size", "200"]) == 0
     shown = capsys.readouterr()
@@ -57,7 +77,9 @@ def test_a_plan_for_usual_gpus_is_shown_as_tables_of_80_columns(
         pytest.param(["--selection-chunk", "0"], "model.selection_chunk", id="chunk 0"),
         pytest.param(["--batch-size", "0"], "training.batch_size", id="batch 0"),
         pytest.param(["--heads", "3"], "heads 3 must divide hidden 8", id="heads"),
-        pytest.param(["--observed", "-1"], "--observed: -1 columns cannot be", id="negative count"),
+        pytest.param(["--observed", "0"], "--observed: 0 columns cannot be", id="no target"),
+        pytest.param(["--parquet-file", "x.parquet"], "both say how many columns", id="counts and a file"),
+        pytest.param(["--schema", "x.toml"], "--schema without --parquet-file", id="schema without data"),
     ],
 )
 def test_bad_input_is_one_message_and_exit_code_2(
