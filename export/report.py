@@ -115,6 +115,7 @@ class CheckReport:
             table.add_row(f"SQNR at batch {batch}", _number(value, "dB"), f">= {limit.sqnr_db:g} dB")
         if self.max_error_steps is None:  # a float file has no quantization steps
             return self._crossings(table)
+        table.caption = "One step: every input of the quantile head moved by one of its 8-bit codes."
         table.add_row("largest error", _number(self.max_error_steps, "steps"), "")
         table.add_row("changed by optimizations", _number(self.optimization_steps, "steps"), steps)
         table.add_row("changed by the batch size", _number(self.batch_steps, "steps"), steps)
@@ -160,4 +161,5 @@ def _number(value: float | None, unit: str, digits: int = 2) -> str:
 
 def _pair(fp32: float | None, int8: float | None) -> tuple[str, str, str]:
     share = f"{int8 / fp32:.2f}" if fp32 and int8 else ""
-    return _number(fp32, "", 1), _number(int8, "", 1), share
+    digits = 1 if max(fp32 or 0, int8 or 0) >= 100 else 2
+    return _number(fp32, "", digits), _number(int8, "", digits), share

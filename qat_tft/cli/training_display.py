@@ -49,7 +49,7 @@ class TrainingDisplay:
         title = _TITLES.get(start.phase, start.phase)
         if self._bar is None:
             going_on = f", going on after step {start.done:,}" if start.done else ""
-            console.note(f"{title}: {start.epochs} epochs, {start.steps:,} steps{going_on}")
+            console.note(f"{title}: {_count(start.epochs, 'epoch')}, {_count(start.steps, 'step')}{going_on}")
             return
         if self._task is not None:
             self._bar.remove_task(self._task)
@@ -74,3 +74,7 @@ class TrainingDisplay:
             f"{report.samples_per_second:,.0f} samples/s, peak {report.peak_mib:,.0f} MiB, "
             f"{report.seconds:.1f} s"
         )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

@@ -199,7 +199,6 @@ class _Run:
         self._phase(plan, quantized, interrupt, metrics)
         if self.position.stale_epochs >= settings.qat_epochs:
             self.results_notes.append(NOT_BETTER)
-            self.progress.note(NOT_BETTER)
         quantized.set_phase(QuantizationPhase.FROZEN)
         self.folder.write_weights(QAT, copy_weights(quantized))
         self._record(QAT, quantized)
