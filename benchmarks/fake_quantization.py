@@ -38,9 +38,7 @@ def main() -> None:
     per_variable = scales.view(-1, 1, 1), zero_points.view(-1, 1, 1)
     cases = {
         "torch per tensor": lambda: torch.fake_quantize_per_tensor_affine(x, scale, zero_point, LOW, HIGH),
-        "torch per channel": lambda: torch.fake_quantize_per_channel_affine(
-            x, scales, zero_points, 0, LOW, HIGH
-        ),
+        "torch per channel": lambda: torch.fake_quantize_per_channel_affine(x, scales, zero_points, 0, LOW, HIGH),
         "composed per tensor": lambda: composed(x, scale, zero_point),
         "composed per variable": lambda: composed(x, *per_variable),
     }

@@ -107,9 +107,7 @@ def _run_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]:
         yield f"the weights in {run.path} are not those the file was made from: export it again"
 
 
-def _measured(
-    file: Forecaster, run: RunFolder, seconds: float, limits: Thresholds, start: float
-) -> CheckReport:
+def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Thresholds, start: float) -> CheckReport:
     metadata, int8 = file.metadata, file.metadata.kind == "int8"
     graph = onnx.load(file.path)
     fp32_file = run.path / FP32_FILE if int8 else file.path
@@ -155,9 +153,7 @@ def _accuracy(compared: Comparison, step: Steps | None) -> dict[str, Any]:
         },
         "max_error_steps": steps(optimized, reference),
         "optimization_steps": steps(optimized, unoptimized),
-        "batch_steps": None
-        if step is None
-        else max(steps(part, optimized) or 0.0 for part in small.values()),
+        "batch_steps": None if step is None else max(steps(part, optimized) or 0.0 for part in small.values()),
         "batch_mates_change": compared.batch_mates_change,
     }
 

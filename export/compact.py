@@ -32,14 +32,10 @@ def _share_small_constants(model: ModelProto) -> None:
 
 def _shorten_names(model: ModelProto) -> None:
     kept = {value.name for value in (*model.graph.input, *model.graph.output)}
-    kept |= {
-        tensor.name for tensor in model.graph.initializer if "." in tensor.name
-    }  # parameters of a module
+    kept |= {tensor.name for tensor in model.graph.initializer if "." in tensor.name}  # parameters of a module
     made = [name for node in model.graph.node for name in node.output]
     made += [tensor.name for tensor in model.graph.initializer]
-    short = {
-        name: f"v{number}" for number, name in enumerate(name for name in made if name and name not in kept)
-    }
+    short = {name: f"v{number}" for number, name in enumerate(name for name in made if name and name not in kept)}
     _rename(model, short)
     for node in model.graph.node:
         node.name = ""

@@ -119,10 +119,7 @@ def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
             break
         inputs = window_inputs(windows, rows.repeat(LARGE_BATCH)[:LARGE_BATCH], file.metadata)
         answers.append(
-            tuple(
-                forecast(inputs)[: len(rows)]
-                for forecast in (reference, fp32, file.forecast, unoptimized.forecast)
-            )
+            tuple(forecast(inputs)[: len(rows)] for forecast in (reference, fp32, file.forecast, unoptimized.forecast))
         )
     by_model = [np.concatenate(blocks) for blocks in zip(*answers, strict=True)]
     compared = order[: len(by_model[0])]

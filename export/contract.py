@@ -73,7 +73,5 @@ def example_inputs(specs: tuple[InputSpec, ...], batch: int, seed: int = 0) -> t
     for spec in specs:
         shape = (batch, *(int(size) for size in spec.shape[1:]))
         real = spec.dtype == "float32"
-        examples.append(
-            torch.randn(shape, generator=generator) if real else torch.zeros(shape, dtype=torch.int64)
-        )
+        examples.append(torch.randn(shape, generator=generator) if real else torch.zeros(shape, dtype=torch.int64))
     return tuple(examples)

@@ -55,9 +55,7 @@ def _last_product(producers: Mapping[str, NodeProto]) -> NodeProto | None:
     return None
 
 
-def _dequantized(
-    name: str, producers: Mapping[str, NodeProto], constants: Constants
-) -> npt.NDArray[np.float64] | None:
+def _dequantized(name: str, producers: Mapping[str, NodeProto], constants: Constants) -> npt.NDArray[np.float64] | None:
     node = producers.get(name)
     if node is not None and node.op_type == "Transpose":
         inner = _dequantized(node.input[0], producers, constants)

@@ -151,9 +151,7 @@ class ModelMetadata:
 
     def size_of(self, group: Group) -> GroupSize:
         """How wide a group is, its vocabularies with the unknown value included."""
-        return GroupSize(
-            len(group.real), tuple(len(self.vocabularies[column]) + 1 for column in group.category)
-        )
+        return GroupSize(len(group.real), tuple(len(self.vocabularies[column]) + 1 for column in group.category))
 
     def _inputs_of(self, group: Group) -> list[InputSpec]:
         leading: dict[str, tuple[int | str, ...]] = {

@@ -51,9 +51,7 @@ def count_products(model: ModelProto) -> Operators:
     constants = {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}
     dequantized = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
     integer = Counter(node.op_type for node in nodes if node.op_type in INTEGER_PRODUCTS)
-    floating = Counter(
-        _describe(node, constants, dequantized) for node in nodes if node.op_type in _FLOAT_PRODUCTS
-    )
+    floating = Counter(_describe(node, constants, dequantized) for node in nodes if node.op_type in _FLOAT_PRODUCTS)
     return Operators(dict(sorted(integer.items())), dict(sorted(floating.items())))
 
 

@@ -59,9 +59,7 @@ def forecast_parquet(file: Forecaster, paths: Paths, *, origin: str | None = Non
     return Predictions(table, len(chosen), (*panel.notes, *unknown, *_unseen(file, panel, chosen), *notes))
 
 
-def _origins(
-    panel: Panel, history: int, horizon: int, wanted: str | None
-) -> tuple[dict[int, int], list[str]]:
+def _origins(panel: Panel, history: int, horizon: int, wanted: str | None) -> tuple[dict[int, int], list[str]]:
     # Series to the row of its origin; what is too short is skipped by name.
     needs_future = panel.schema.group("future").size > 0
     after = horizon if needs_future else 0
@@ -125,9 +123,7 @@ def _instant(panel: Panel, wanted: str) -> int:
         raise DataError(
             f"the origin {wanted!r} is not a time of this data",
             where=panel.source,
-            allowed="a whole number"
-            if panel.time_kind is TimeKind.STEP
-            else "ISO 8601, such as 2015-12-31T18:00",
+            allowed="a whole number" if panel.time_kind is TimeKind.STEP else "ISO 8601, such as 2015-12-31T18:00",
         ) from None
 
 

@@ -89,9 +89,7 @@ def verify_graph(model: ModelProto, *, lstm_nodes: int, portable: bool) -> None:
     found = sum(node.op_type == "LSTM" for node in model.graph.node)
     if found != lstm_nodes:
         raise ExportError(f"the graph holds {found} LSTM nodes instead of {lstm_nodes}", next_step=_AGAIN)
-    foreign = sorted(
-        {f"{n.domain}:{n.op_type}" for n in model.graph.node if n.domain not in STANDARD_DOMAINS}
-    )
+    foreign = sorted({f"{n.domain}:{n.op_type}" for n in model.graph.node if n.domain not in STANDARD_DOMAINS})
     if portable and foreign:
         raise ExportError(
             f"the graph uses {', '.join(foreign)}, which are not standard ONNX operators",

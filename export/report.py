@@ -99,9 +99,7 @@ class CheckReport:
         where = f"{self.model} ({self.rows} windows, {self.seconds:.0f} s, {self.threads} thread)"
         if self.passed:
             return Text(f"PASSED  {where}", style="bold green")
-        return Text(
-            f"FAILED  {where}\n" + "\n".join(f"  - {reason}" for reason in self.reasons), style="bold red"
-        )
+        return Text(f"FAILED  {where}\n" + "\n".join(f"  - {reason}" for reason in self.reasons), style="bold red")
 
     def _accuracy(self) -> Table:
         reference = "QAT model" if self.kind == "int8" else "FP32 model"
@@ -131,9 +129,7 @@ class CheckReport:
         table = Table("q-risk", *measured)
         first: Mapping[str, float | None] = next(iter(measured.values()), {})
         for quantile in first:
-            table.add_row(
-                f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 5) for r in measured.values())
-            )
+            table.add_row(f"P{float(quantile) * 100:g}", *(_number(r[quantile], "", 5) for r in measured.values()))
         return table
 
     def _size_and_speed(self) -> Table:

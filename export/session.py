@@ -108,9 +108,7 @@ def _signature(nodes: Iterable[ort.NodeArg]) -> Signature:
 
 def _open(path: Path, optimized: bool, threads: int | None, graph: Path | None) -> ort.InferenceSession:
     if not path.is_file():
-        raise OnnxFileError(
-            "there is no such file", where=str(path), next_step="`qat-tft export --int8` writes one."
-        )
+        raise OnnxFileError("there is no such file", where=str(path), next_step="`qat-tft export --int8` writes one.")
     options = ort.SessionOptions()
     options.log_severity_level = _ERRORS_ONLY
     level = ort.GraphOptimizationLevel

@@ -43,21 +43,13 @@ class Section(BaseModel):
 class DataConfig(Section):
     """Where the rows come from and how they are split and standardized."""
 
-    parquet_files: tuple[str, ...] = Field(
-        default=(), description="Parquet files; none: the embedded temperatures"
-    )
+    parquet_files: tuple[str, ...] = Field(default=(), description="Parquet files; none: the embedded temperatures")
     validation: Fraction = Field(default=0.1, description="share of the time span for validation")
     test: Fraction = Field(default=0.1, description="share of the time span for the test")
-    validation_from: Moment | None = Field(
-        default=None, description="first time of validation, instead of a share"
-    )
+    validation_from: Moment | None = Field(default=None, description="first time of validation, instead of a share")
     test_from: Moment | None = Field(default=None, description="first time of the test, instead of a share")
-    standardize: Literal["series", "global"] = Field(
-        default="series", description="statistics per series or of all"
-    )
-    unknown_rate: Fraction = Field(
-        default=0.01, description="share of categories masked as unknown in training"
-    )
+    standardize: Literal["series", "global"] = Field(default="series", description="statistics per series or of all")
+    unknown_rate: Fraction = Field(default=0.01, description="share of categories masked as unknown in training")
     season: PositiveInt | None = Field(
         default=None, description="period of the seasonal naive forecast in rows; none: from the time step"
     )
@@ -67,9 +59,7 @@ class DataConfig(Section):
         if (self.validation_from is None) != (self.test_from is None):
             raise ValueError("set validation_from and test_from together, or neither")
         if self.validation + self.test >= 1.0:
-            raise ValueError(
-                f"validation {self.validation} + test {self.test} leave no training rows: below 1"
-            )
+            raise ValueError(f"validation {self.validation} + test {self.test} leave no training rows: below 1")
         return self
 
 
@@ -81,12 +71,8 @@ class ModelConfig(Section):
     hidden: PositiveInt = Field(default=64, description="features of every hidden state")
     heads: PositiveInt = Field(default=4, description="attention heads; must divide hidden")
     dropout: Fraction = Field(default=0.1, description="dropout probability")
-    quantiles: tuple[Quantile, ...] = Field(
-        default=(0.1, 0.5, 0.9), description="quantiles forecast, ascending"
-    )
-    encoder_layers: int = Field(
-        default=0, ge=0, description="gated layers after each selection; 0: as in the paper"
-    )
+    quantiles: tuple[Quantile, ...] = Field(default=(0.1, 0.5, 0.9), description="quantiles forecast, ascending")
+    encoder_layers: int = Field(default=0, ge=0, description="gated layers after each selection; 0: as in the paper")
     selection_chunk: PositiveInt = Field(default=8, description="variables a selection computes at once")
 
     seasonal_difference: int | None = Field(
@@ -101,9 +87,7 @@ class ModelConfig(Section):
         if self.hidden % self.heads:
             raise ValueError(f"heads {self.heads} must divide hidden {self.hidden}")
         if (self.seasonal_difference or 0) > self.history:
-            raise ValueError(
-                f"seasonal_difference {self.seasonal_difference} must not exceed history {self.history}"
-            )
+            raise ValueError(f"seasonal_difference {self.seasonal_difference} must not exceed history {self.history}")
         if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
             raise ValueError(f"quantiles {self.quantiles} must be ascending, each once, at least one")
         return self
@@ -117,9 +101,7 @@ class TrainingConfig(Section):
     batches_per_epoch: PositiveInt | None = Field(
         default=None, description="batches an epoch draws; none: all windows once"
     )
-    accumulation: PositiveInt = Field(
-        default=1, description="batches whose gradients are added before a step"
-    )
+    accumulation: PositiveInt = Field(default=1, description="batches whose gradients are added before a step")
     learning_rate: float = Field(default=2e-3, gt=0.0, description="peak of the warm-up and cosine schedule")
     warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
@@ -128,17 +110,11 @@ class TrainingConfig(Section):
         default=4096, description="most windows a validation looks at, evenly spaced"
     )
     test_windows: PositiveInt = Field(default=16384, description="most windows of the test, evenly spaced")
-    patience: PositiveInt = Field(
-        default=4, description="epochs without a better validation loss before stopping"
-    )
+    patience: PositiveInt = Field(default=4, description="epochs without a better validation loss before stopping")
     seed: int = Field(default=0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
-    precision: Literal["fp32", "bf16", "fp16"] = Field(
-        default="fp32", description="number format of the forward pass"
-    )
+    precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description="number format of the forward pass")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
-    use_gradient_checkpointing: bool = Field(
-        default=False, description="recompute activations in the backward pass"
-    )
+    use_gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward pass")
     checkpoint_mode: ModeName | Literal["auto"] | None = Field(
         default=None,
         description="which segments; none: full with use_gradient_checkpointing, off without; "
@@ -185,19 +161,13 @@ class TrainingConfig(Section):
 class QuantizationConfig(Section):
     """Calibration and quantization-aware training."""
 
-    use_qat: bool = Field(
-        default=False, description="train quantization-aware after the floating-point epochs"
-    )
+    use_qat: bool = Field(default=False, description="train quantization-aware after the floating-point epochs")
     use_int8: bool = Field(default=False, description="also export the INT8 ONNX file at the end")
-    target: Literal["x86", "portable"] = Field(
-        default="x86", description="profile of the CPU that runs the file"
-    )
+    target: Literal["x86", "portable"] = Field(default="x86", description="profile of the CPU that runs the file")
     qat_epochs: PositiveInt = Field(default=3, description="quantization-aware epochs")
     qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")
     calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
-    frozen: Fraction = Field(
-        default=0.5, description="last share of the QAT steps that run with frozen ranges"
-    )
+    frozen: Fraction = Field(default=0.5, description="last share of the QAT steps that run with frozen ranges")
 
     @model_validator(mode="after")
     def _int8_needs_qat(self) -> Self:

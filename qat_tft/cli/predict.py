@@ -12,16 +12,12 @@ def predict(
     model: Annotated[Path, typer.Argument(help="ONNX file written by `qat-tft export`.")],
     parquet_file: Annotated[
         list[Path],
-        typer.Option(
-            "--parquet-file", help="Parquet file or folder with the training data's columns; repeatable."
-        ),
+        typer.Option("--parquet-file", help="Parquet file or folder with the training data's columns; repeatable."),
     ],
     out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")] = Path("forecasts.parquet"),
     origin: Annotated[
         str | None,
-        typer.Option(
-            help="Time of the last row that forecasts may know. Default: the latest possible, per series."
-        ),
+        typer.Option(help="Time of the last row that forecasts may know. Default: the latest possible, per series."),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of onnxruntime. Default: as many as it likes.")

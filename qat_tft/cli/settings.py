@@ -52,9 +52,7 @@ def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
     try:
         return tuple(float(part) for part in text.split(",") if part.strip())
     except ValueError:
-        raise ConfigError(
-            f"{option} {text} is not a list of numbers", allowed="numbers separated by commas"
-        ) from None
+        raise ConfigError(f"{option} {text} is not a list of numbers", allowed="numbers separated by commas") from None
 
 
 def _section(name: str) -> type[Section]:

@@ -54,9 +54,7 @@ def train(
     validation_from: Annotated[
         str | None, setting("data.validation_from", "--validation-from", panel=_DATA, metavar="TIME")
     ] = None,
-    test_from: Annotated[
-        str | None, setting("data.test_from", "--test-from", panel=_DATA, metavar="TIME")
-    ] = None,
+    test_from: Annotated[str | None, setting("data.test_from", "--test-from", panel=_DATA, metavar="TIME")] = None,
     standardize: Annotated[
         str | None, setting("data.standardize", "--standardize", panel=_DATA, metavar="series|global")
     ] = None,
@@ -66,46 +64,32 @@ def train(
     hidden: Annotated[int | None, setting("model.hidden", "--hidden", panel=_MODEL)] = None,
     heads: Annotated[int | None, setting("model.heads", "--heads", panel=_MODEL)] = None,
     dropout: Annotated[float | None, setting("model.dropout", "--dropout", panel=_MODEL)] = None,
-    encoder_layers: Annotated[
-        int | None, setting("model.encoder_layers", "--encoder-layers", panel=_MODEL)
-    ] = None,
-    quantiles: Annotated[
-        str | None, setting("model.quantiles", "--quantiles", panel=_MODEL, metavar="Q,Q,...")
-    ] = None,
+    encoder_layers: Annotated[int | None, setting("model.encoder_layers", "--encoder-layers", panel=_MODEL)] = None,
+    quantiles: Annotated[str | None, setting("model.quantiles", "--quantiles", panel=_MODEL, metavar="Q,Q,...")] = None,
     seasonal_difference: Annotated[
         int | None, setting("model.seasonal_difference", "--seasonal-difference", panel=_MODEL)
     ] = None,
-    selection_chunk: Annotated[
-        int | None, setting("model.selection_chunk", "--selection-chunk", panel=_MODEL)
-    ] = None,
+    selection_chunk: Annotated[int | None, setting("model.selection_chunk", "--selection-chunk", panel=_MODEL)] = None,
     epochs: Annotated[int | None, setting("training.epochs", "--epochs", panel=_TRAIN)] = None,
     batch_size: Annotated[int | None, setting("training.batch_size", "--batch-size", panel=_TRAIN)] = None,
     batches_per_epoch: Annotated[
         int | None, setting("training.batches_per_epoch", "--batches-per-epoch", panel=_TRAIN)
     ] = None,
-    accumulation: Annotated[
-        int | None, setting("training.accumulation", "--accumulation", panel=_TRAIN)
-    ] = None,
-    learning_rate: Annotated[
-        float | None, setting("training.learning_rate", "--learning-rate", panel=_TRAIN)
-    ] = None,
+    accumulation: Annotated[int | None, setting("training.accumulation", "--accumulation", panel=_TRAIN)] = None,
+    learning_rate: Annotated[float | None, setting("training.learning_rate", "--learning-rate", panel=_TRAIN)] = None,
     patience: Annotated[int | None, setting("training.patience", "--patience", panel=_TRAIN)] = None,
     seed: Annotated[int | None, setting("training.seed", "--seed", panel=_TRAIN)] = None,
     precision: Annotated[
         str | None, setting("training.precision", "--precision", panel=_TRAIN, metavar="fp32|bf16|fp16")
     ] = None,
-    device: Annotated[
-        str | None, setting("training.device", "--device", panel=_TRAIN, metavar="auto|cpu|cuda")
-    ] = None,
+    device: Annotated[str | None, setting("training.device", "--device", panel=_TRAIN, metavar="auto|cpu|cuda")] = None,
     use_gradient_checkpointing: Annotated[
         bool | None,
         setting("training.use_gradient_checkpointing", "--use-gradient-checkpointing", panel=_TRAIN),
     ] = None,
     checkpoint_mode: Annotated[
         str | None,
-        setting(
-            "training.checkpoint_mode", "--checkpoint-mode", panel=_TRAIN, metavar="off|aggressive|full|auto"
-        ),
+        setting("training.checkpoint_mode", "--checkpoint-mode", panel=_TRAIN, metavar="off|aggressive|full|auto"),
     ] = None,
     memory_budget: Annotated[
         str | None,
@@ -117,9 +101,7 @@ def train(
     ] = None,
     use_qat: Annotated[bool | None, setting("quantization.use_qat", "--use-qat", panel=_QUANTIZE)] = None,
     use_int8: Annotated[bool | None, setting("quantization.use_int8", "--use-int8", panel=_QUANTIZE)] = None,
-    qat_epochs: Annotated[
-        int | None, setting("quantization.qat_epochs", "--qat-epochs", panel=_QUANTIZE)
-    ] = None,
+    qat_epochs: Annotated[int | None, setting("quantization.qat_epochs", "--qat-epochs", panel=_QUANTIZE)] = None,
     qat_learning_rate: Annotated[
         float | None, setting("quantization.qat_learning_rate", "--qat-learning-rate", panel=_QUANTIZE)
     ] = None,
@@ -132,15 +114,11 @@ def train(
     ] = "runs",
     name: Annotated[
         str | None,
-        typer.Option(
-            "--name", help="Name of the run. Default: the time.", rich_help_panel=_RUN, show_default=False
-        ),
+        typer.Option("--name", help="Name of the run. Default: the time.", rich_help_panel=_RUN, show_default=False),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option(
-            "--resume", help="Go on with an interrupted run: NAME, or the last one.", rich_help_panel=_RUN
-        ),
+        typer.Option("--resume", help="Go on with an interrupted run: NAME, or the last one.", rich_help_panel=_RUN),
     ] = False,
     config: Annotated[
         str | None,
@@ -152,9 +130,7 @@ def train(
             metavar="FILE",
         ),
     ] = None,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_RUN)
-    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_RUN)] = False,
 ) -> None:
     """Train a Temporal Fusion Transformer and write its run folder.
 
@@ -212,7 +188,5 @@ def train(
         training.refuse_changes([*given, *roles], schema=schema, config=config, name=name)
         result = training.go_on(runs_dir, name_to_resume)
     else:
-        result = training.start(
-            given, roles, schema_file=schema, config_file=config, runs_dir=runs_dir, name=name
-        )
+        result = training.start(given, roles, schema_file=schema, config_file=config, runs_dir=runs_dir, name=name)
     console.emit(result, json=json)

@@ -78,9 +78,7 @@ def go_on(runs_dir: str, name: str | None) -> Trained:
     return _shown(lambda display: job.resume(runs_dir, name, progress=display))
 
 
-def refuse_changes(
-    settings: Sequence[str], *, schema: str | None, config: str | None, name: str | None
-) -> None:
+def refuse_changes(settings: Sequence[str], *, schema: str | None, config: str | None, name: str | None) -> None:
     """Refuse options that would change a run which is resumed.
 
     Raises:
@@ -113,9 +111,7 @@ def _listed(settings: dict[str, dict[str, Any]]) -> str:
     return ", ".join(f"{key} {value}" for part in settings.values() for key, value in part.items())
 
 
-def _schema(
-    config: RunConfig, roles: Roles, schema_file: str | None, config_file: str | None
-) -> Schema | None:
+def _schema(config: RunConfig, roles: Roles, schema_file: str | None, config_file: str | None) -> Schema | None:
     if schema_file is not None and roles.given:
         raise ConfigError("a schema file and role options were given", allowed="one of them")
     if schema_file is not None:

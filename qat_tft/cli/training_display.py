@@ -59,10 +59,7 @@ class TrainingDisplay:
         """Move the bar; without a terminal a step is silent."""
         if self._bar is None or self._task is None:
             return
-        figures = (
-            f"loss {report.loss:.4f}  {report.samples_per_second:,.0f} samples/s  "
-            f"peak {report.peak_mib:,.0f} MiB"
-        )
+        figures = f"loss {report.loss:.4f}  {report.samples_per_second:,.0f} samples/s  peak {report.peak_mib:,.0f} MiB"
         self._bar.update(self._task, completed=report.step, figures=figures)
 
     def epoch(self, report: EpochReport) -> None:

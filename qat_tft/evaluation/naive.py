@@ -77,9 +77,7 @@ class SeasonalNaive:
             levels: quantiles, ascending.
         """
         back = -(-horizon // season)
-        offsets = torch.stack(
-            [_offsets(panel, training, k * season, levels) for k in range(1, back + 1)], dim=1
-        )
+        offsets = torch.stack([_offsets(panel, training, k * season, levels) for k in range(1, back + 1)], dim=1)
         return cls(panel, season, offsets)
 
     def forecast(self, first_rows: Tensor, horizon: int) -> Tensor:

@@ -40,9 +40,7 @@ def model_of_sizes(
         "selection_chunk": config.selection_chunk,
     }
     if config.seasonal_difference:
-        return SeasonalTemporalFusionTransformer(
-            *sizes, season=config.seasonal_difference, spread=spread, **shape
-        )
+        return SeasonalTemporalFusionTransformer(*sizes, season=config.seasonal_difference, spread=spread, **shape)
     return TemporalFusionTransformer(*sizes, **shape)
 
 

@@ -94,9 +94,7 @@ def load_data(
             unknown_rate=data.unknown_rate,
         )
 
-    return RunData(
-        schema, panel, split, fitted, windows(Part.TRAIN), windows(Part.VALIDATION), windows(Part.TEST)
-    )
+    return RunData(schema, panel, split, fitted, windows(Part.TRAIN), windows(Part.VALIDATION), windows(Part.TEST))
 
 
 def _split(data: DataConfig, panel: Panel) -> Split:

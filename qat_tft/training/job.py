@@ -88,9 +88,7 @@ def train(
     return _Run(config, data, folder, progress, None).finish()
 
 
-def resume(
-    runs_dir: str | Path = "runs", name: str | None = None, *, progress: Progress | None = None
-) -> FinishedRun:
+def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: Progress | None = None) -> FinishedRun:
     """Go on with an unfinished run, to the same weights that it would have had without the interruption.
 
     Args:
@@ -104,9 +102,7 @@ def resume(
     """
     folder = RunFolder.unfinished(runs_dir, name)
     config = folder.load_config()
-    data = load_data(
-        config.data, config.model, folder.load_schema(), preprocessing=folder.load_preprocessing()
-    )
+    data = load_data(config.data, config.model, folder.load_schema(), preprocessing=folder.load_preprocessing())
     state = folder.path / STATE_FILE
     saved = load_state(state) if state.exists() else None
     if saved is not None and saved.position.data_digest != data.digest():
@@ -217,14 +213,10 @@ class _Run:
         quantized.set_phase(QuantizationPhase.FROZEN)
         self._record(PTQ, quantized)
 
-    def _phase(
-        self, plan: PhasePlan, model: nn.Module, interrupt: InterruptRequest, metrics: MetricsLog
-    ) -> None:
+    def _phase(self, plan: PhasePlan, model: nn.Module, interrupt: InterruptRequest, metrics: MetricsLog) -> None:
         training = self.config.training
         accelerator = make_accelerator(training)
-        optimizer = torch.optim.AdamW(
-            model.parameters(), lr=plan.peak, weight_decay=training.weight_decay, fused=True
-        )
+        optimizer = torch.optim.AdamW(model.parameters(), lr=plan.peak, weight_decay=training.weight_decay, fused=True)
         step = TrainingStep(
             accelerator=accelerator,
             model=model,
@@ -307,11 +299,7 @@ def make_accelerator(config: TrainingConfig) -> Accelerator:
     return accelerator
 
 
-def _set_quantization_phase(
-    model: QATTemporalFusionTransformer, step: int, steps: int, *, frozen: float
-) -> None:
-    wanted = (
-        QuantizationPhase.FROZEN if ranges_are_frozen(step, steps, frozen=frozen) else QuantizationPhase.QAT
-    )
+def _set_quantization_phase(model: QATTemporalFusionTransformer, step: int, steps: int, *, frozen: float) -> None:
+    wanted = QuantizationPhase.FROZEN if ranges_are_frozen(step, steps, frozen=frozen) else QuantizationPhase.QAT
     if model.phase is not wanted:
         model.set_phase(wanted)

@@ -253,9 +253,7 @@ class Phase:
         )
 
     def _set_learning_rate(self) -> float:
-        rate = learning_rate(
-            self.position.step, self.steps, peak=self.plan.peak, warmup=self.around.config.warmup
-        )
+        rate = learning_rate(self.position.step, self.steps, peak=self.plan.peak, warmup=self.around.config.warmup)
         for group in self.step.optimizer.param_groups:
             group["lr"] = rate
         return rate

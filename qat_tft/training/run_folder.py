@@ -157,9 +157,7 @@ class RunFolder:
         try:
             os.rename(self.path, final)
         except OSError as failure:
-            raise RunFolderError(
-                f"cannot rename to {final}: {failure.strerror}", where=str(self.path)
-            ) from None
+            raise RunFolderError(f"cannot rename to {final}: {failure.strerror}", where=str(self.path)) from None
         self.path = final
         files.write_text(final.parent / LATEST, f"{self.name}\n")
 

@@ -39,9 +39,7 @@ class StepSimulator:
     target: str = "x86"
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
-    def __call__(
-        self, kind: str, mode: str, batch: int, *, chunk: int | None = None, backwards: int = 1
-    ) -> Footprint:
+    def __call__(self, kind: str, mode: str, batch: int, *, chunk: int | None = None, backwards: int = 1) -> Footprint:
         """Return the footprint of one step.
 
         Args:

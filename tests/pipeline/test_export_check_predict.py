@@ -283,9 +283,7 @@ def test_a_model_that_was_never_calibrated_is_not_exported(run: RunFolder) -> No
     assert not (run.path / INT8_FILE).exists()
 
 
-def test_an_int8_graph_with_float_weights_is_not_written(
-    run: RunFolder, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_int8_graph_with_float_weights_is_not_written(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.path / INT8_FILE).unlink()
     monkeypatch.setattr(graph, "integer_model", lambda qat: run.load_fp32_model().folded())
     with pytest.raises(ExportError, match="stores 0 8-bit weights"):
@@ -316,8 +314,6 @@ def test_the_example_runs_a_file_with_onnxruntime_and_numpy_alone(run: RunFolder
     guard = "import sys; sys.modules.update(dict.fromkeys(['torch', 'qat_tft', 'onnx', 'pyarrow']))"
     start = f"sys.argv = ['example', {str(alone)!r}]; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
     code = f"{guard}; import runpy; {start}"
-    ran = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert ran.stdout.splitlines()[0] == "int8 model of 'load', next 3 steps"
     assert len(ran.stdout.splitlines()) == 2 + HORIZON

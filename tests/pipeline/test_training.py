@@ -156,9 +156,7 @@ def test_the_same_configuration_gives_the_same_run_to_the_bit(straight, data_fil
         pytest.param("qat", STEPS * QAT_EPOCHS - 1, id="in-qat-with-frozen-ranges"),
     ],
 )
-def test_an_interrupted_and_resumed_run_equals_a_straight_one_to_the_bit(
-    straight, data_file, tmp_path, phase, step
-):
+def test_an_interrupted_and_resumed_run_equals_a_straight_one_to_the_bit(straight, data_file, tmp_path, phase, step):
     with pytest.raises(Interrupted, match="--resume mine"):
         train(configuration(data_file), SCHEMA, runs_dir=tmp_path, name="mine", progress=CtrlC(phase, step))
     assert (tmp_path / "mine.unfinished" / STATE_FILE).is_file()
@@ -269,9 +267,7 @@ def test_ctrl_c_ends_the_command_with_130_and_says_how_to_go_on(data_file, tmp_p
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        pytest.param(
-            ["--parquet-file", "none.parquet", "--time", "t", "--target", "y"], "no such file", id="file"
-        ),
+        pytest.param(["--parquet-file", "none.parquet", "--time", "t", "--target", "y"], "no such file", id="file"),
         pytest.param(["--config", "none.toml"], "none.toml", id="config"),
         pytest.param(["--schema", "none.toml"], "none.toml", id="schema"),
         pytest.param(["--schema", "s.toml", "--time", "t"], "one of them", id="schema-and-roles"),
@@ -286,13 +282,9 @@ def test_ctrl_c_ends_the_command_with_130_and_says_how_to_go_on(data_file, tmp_p
         pytest.param(["--device", "cuda"], "CUDA", id="device"),
         pytest.param(["--precision", "fp16"], "fp16 needs a CUDA device", id="precision"),
         pytest.param(["--checkpoint-segments", "lstm"], "lstm_encoder", id="segment"),
-        pytest.param(
-            ["--checkpoint-segments", "lstm_encoder", "--checkpoint-mode", "full"], "drop one", id="both"
-        ),
+        pytest.param(["--checkpoint-segments", "lstm_encoder", "--checkpoint-mode", "full"], "drop one", id="both"),
         pytest.param(["--name", "a/b"], "cannot name a run", id="name"),
-        pytest.param(
-            ["--known", "humidity", "--time", "time", "--target", "temperature"], "humidity", id="column"
-        ),
+        pytest.param(["--known", "humidity", "--time", "time", "--target", "temperature"], "humidity", id="column"),
     ],
 )
 def test_what_cannot_be_used_is_one_message_with_exit_code_2(tmp_path, monkeypatch, capsys, words, said):

@@ -38,9 +38,7 @@ def test_a_configuration_survives_toml(hidden, quantiles, cut):
         pytest.param("[model]\nhidden = 33", "heads 4 must divide hidden 33", id="heads"),
         pytest.param("[model]\nquantiles = [0.9, 0.1]", "ascending", id="quantiles"),
         pytest.param("[model]\nquantiles = [0.0]", "model.quantiles.0", id="quantile-out-of-range"),
-        pytest.param(
-            "[model]\nhistory = 5\nseasonal_difference = 6", "must not exceed history 5", id="season"
-        ),
+        pytest.param("[model]\nhistory = 5\nseasonal_difference = 6", "must not exceed history 5", id="season"),
         pytest.param("[data]\nvalidation = 0.6\ntest = 0.4", "leave no training rows", id="shares"),
         pytest.param("[data]\ntest_from = '2020-01-01'", "validation_from and test_from", id="one-cut"),
         pytest.param("[training]\nepochs = 'many'", "training.epochs", id="not-a-number"),
@@ -75,9 +73,7 @@ def test_cuts_may_be_dates_and_numbers_of_toml():
         pytest.param({}, "off", id="default"),
         pytest.param({"use_gradient_checkpointing": True}, "full", id="use-gradient-checkpointing"),
         pytest.param({"checkpoint_mode": "aggressive"}, "aggressive", id="mode"),
-        pytest.param(
-            {"use_gradient_checkpointing": True, "checkpoint_mode": "aggressive"}, "aggressive", id="both"
-        ),
+        pytest.param({"use_gradient_checkpointing": True, "checkpoint_mode": "aggressive"}, "aggressive", id="both"),
     ],
 )
 def test_the_checkpointing_mode_comes_from_two_settings(given, mode):

@@ -41,9 +41,7 @@ def plain_point(data: Panel, first: int, horizon: int, season: int) -> list[floa
 @pytest.mark.parametrize("season", [1, 3, 5, 40], ids=lambda season: f"season-{season}")
 def test_the_median_is_the_value_one_or_more_seasons_ago(season):
     data, horizon = panel((60, 30)), 7
-    naive = SeasonalNaive.fit(
-        data, torch.ones(90, dtype=torch.bool), season=season, horizon=horizon, levels=LEVELS
-    )
+    naive = SeasonalNaive.fit(data, torch.ones(90, dtype=torch.bool), season=season, horizon=horizon, levels=LEVELS)
     first = torch.tensor([50, 12, 60 + 9, 60 + 23])
     expected = [plain_point(data, row, horizon, season) for row in first.tolist()]
     assert torch.equal(naive.forecast(first, horizon)[..., 1], torch.tensor(expected))

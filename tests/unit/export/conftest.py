@@ -51,9 +51,7 @@ def metadata() -> ModelMetadata:
 def persistence_model(metadata: ModelMetadata) -> onnx.ModelProto:
     """Every quantile of every step is the last value of the target."""
     types = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
-    inputs = [
-        helper.make_tensor_value_info(spec.name, types[spec.dtype], spec.shape) for spec in metadata.inputs()
-    ]
+    inputs = [helper.make_tensor_value_info(spec.name, types[spec.dtype], spec.shape) for spec in metadata.inputs()]
     output = helper.make_tensor_value_info("quantiles", TensorProto.FLOAT, metadata.output_shape())
     width = len(metadata.schema.group("historical").real)
     copies = np.zeros((width, len(metadata.quantiles)), np.float32)
@@ -134,9 +132,7 @@ def write_run(folder: Path, *, standardize: str) -> RunFolder:
     panel = read_panel(folder / "data.parquet", SCHEMA)
     split = Split.by_fraction(panel, 0.2, 0.3)
     preprocessing = Preprocessing.fit(panel, split, standardize)
-    windows = Windows(
-        preprocessing.encode(panel), history=HISTORY, horizon=HORIZON, split=split, part=Part.TEST
-    )
+    windows = Windows(preprocessing.encode(panel), history=HISTORY, horizon=HORIZON, split=split, part=Part.TEST)
     config = RunConfig.checked(
         {
             "data": {"standardize": standardize},

@@ -154,18 +154,14 @@ def test_a_sound_int8_report_has_no_breach_and_reads_well() -> None:
         ),
         pytest.param({"sqnr_by_batch": {"1": 39.0}}, "SQNR at batch 1 is 39.0 dB", id="one batch size"),
         pytest.param({"sqnr_db": {"unoptimized": None}}, "forecasts unoptimized are not finite", id="NaN"),
-        pytest.param(
-            {"optimization_steps": 2.5}, "changes by 2.5 steps with optimizations", id="optimizations"
-        ),
+        pytest.param({"optimization_steps": 2.5}, "changes by 2.5 steps with optimizations", id="optimizations"),
         pytest.param({"batch_steps": 2.5}, "changes by 2.5 steps with the batch size", id="batch size"),
         pytest.param({"batch_mates_change": 0.01}, "changes by 0.01 with its batch mates", id="batch mates"),
         pytest.param({"integer_ops": {}}, "no product of the file on integers", id="all float"),
         pytest.param(
             {"bytes": SOUND.bytes | {"int8_file": 15_000_000}}, "38% of the FP32 file's bytes", id="too large"
         ),
-        pytest.param(
-            {"bytes": SOUND.bytes | {"fp32_file": None}}, "no model.fp32.onnx beside", id="nothing beside"
-        ),
+        pytest.param({"bytes": SOUND.bytes | {"fp32_file": None}}, "no model.fp32.onnx beside", id="nothing beside"),
         pytest.param(
             {"q_risk": SOUND.q_risk | {"int8": {"0.5": 0.102}}},
             "2.0% above that of the QAT model",

@@ -51,8 +51,7 @@ def test_a_code_out_of_range_counts_as_unknown_in_torch_and_in_the_file(
     unknown[name] = np.zeros_like(unknown[name])
     outside = {**unknown, name: np.full_like(unknown[name], code)}
     answers = [
-        forecaster(*(torch.from_numpy(inputs[spec.name]) for spec in file.inputs))
-        for inputs in (unknown, outside)
+        forecaster(*(torch.from_numpy(inputs[spec.name]) for spec in file.inputs)) for inputs in (unknown, outside)
     ]
     assert torch.equal(*answers)
     assert np.array_equal(file.forecast(unknown), file.forecast(outside))

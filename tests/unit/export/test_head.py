@@ -11,9 +11,7 @@ SCALES = np.array([0.01, 0.02, 0.03], np.float32)
 STEP = 0.05
 
 
-def head_graph(
-    *, scale_after: bool = False, transposed: bool = False, floating: bool = False
-) -> onnx.ModelProto:
+def head_graph(*, scale_after: bool = False, transposed: bool = False, floating: bool = False) -> onnx.ModelProto:
     """A head in each of the forms that onnxruntime runs on integers: y = (x W + b) * 7 + 1."""
     # scale_after: the integers are multiplied as they are, their scales follow as one Mul.
     unit = np.float32(1.0)
@@ -35,9 +33,7 @@ def head_graph(
         helper.make_node("DequantizeLinear", ["levels", "activation_scale", "zero"], ["activation"]),
         helper.make_node("DequantizeLinear", ["weight", "weight_scale", "weight_zero"], ["w"], **axis),
         helper.make_node("Transpose", ["w"], ["wt"], perm=[1, 0]),
-        helper.make_node(
-            "MatMul", ["x" if floating else "activation", "wt" if transposed else "w"], ["product"]
-        ),
+        helper.make_node("MatMul", ["x" if floating else "activation", "wt" if transposed else "w"], ["product"]),
         helper.make_node("Mul", ["product", "multiplier"], ["multiplied"]),
         helper.make_node("Add", ["multiplied" if scale_after else "product", "bias"], ["scaled"]),
         helper.make_node("Mul", ["scaled", "deviation"], ["wide"]),

@@ -52,8 +52,6 @@ def test_every_beginning_of_the_order_is_spread_over_all_rows(count: int) -> Non
 
 def test_timed_functions_take_turns_after_one_call_to_warm_up() -> None:
     calls: list[str] = []
-    medians = interleaved_medians(
-        {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.0
-    )
+    medians = interleaved_medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.0)
     assert calls == ["a", "b"] * 4  # one to warm up and the least number of rounds, three
     assert all(0 <= median < 1000 for median in medians.values())

@@ -84,9 +84,7 @@ def test_rows_without_a_target_are_the_ones_forecast(table: pa.Table, forecast) 
     assert future == full  # the values that were taken away lie after the origin
 
 
-def test_more_future_rows_than_the_horizon_move_the_origin_to_the_last_target(
-    table: pa.Table, forecast
-) -> None:
+def test_more_future_rows_than_the_horizon_move_the_origin_to_the_last_target(table: pa.Table, forecast) -> None:
     found = forecast(without_future(table, rows=10))
     assert set(found["forecast_origin"]) == {START + timedelta(hours=109)}
 
@@ -123,15 +121,11 @@ def test_a_series_that_is_too_short_is_skipped_by_name(table: pa.Table, forecast
     short = pc.and_(pc.equal(table["plant"], "south"), pc.greater(table["time"], table["time"][7]))
     found = forecast(table.filter(pc.invert(short)))
     assert set(found["plant"]) == {"north"}
-    assert found["notes"] == [
-        "1 series skipped, each needs 6 rows up to the origin and 3 after it: plant=south."
-    ]
+    assert found["notes"] == ["1 series skipped, each needs 6 rows up to the origin and 3 after it: plant=south."]
 
 
 def test_no_series_long_enough_says_what_is_needed_and_there(table: pa.Table, forecast) -> None:
-    with pytest.raises(
-        DataError, match="every series needs 6 rows up to the origin and 3 after it, the longest has 8"
-    ):
+    with pytest.raises(DataError, match="every series needs 6 rows up to the origin and 3 after it, the longest has 8"):
         forecast(table.slice(0, 8))
 
 
@@ -180,9 +174,7 @@ def test_without_known_columns_the_origin_is_the_last_row_and_types_are_kept(
     schema = Schema(time="when", target="load", id=("shop",))
     alone = replace(metadata, schema=schema, vocabularies={}, series=None)
     shops = pa.array(ids * 8, id_type)
-    pq.write_table(
-        pa.table({"shop": shops, "when": times, "load": np.arange(8.0)}), tmp_path / "data.parquet"
-    )
+    pq.write_table(pa.table({"shop": shops, "when": times, "load": np.arange(8.0)}), tmp_path / "data.parquet")
     found = forecast_parquet(Forecaster(persistence_for(alone)), tmp_path / "data.parquet").table
     assert found["shop"].combine_chunks().equals(shops[:3])
     assert found["when"].combine_chunks().equals(steps)

@@ -97,9 +97,7 @@ def test_a_weight_that_was_left_float_behind_a_quantizer_is_refused() -> None:
     model = integer_graph(weight=WEIGHT.astype(np.float32))
     nodes = list(model.graph.node)
     del model.graph.node[:]
-    quantize = helper.make_node(
-        "QuantizeLinear", ["turned", "weight_scale", "weight_zero"], ["weight_levels"], axis=1
-    )
+    quantize = helper.make_node("QuantizeLinear", ["turned", "weight_scale", "weight_zero"], ["weight_levels"], axis=1)
     turn = helper.make_node("Identity", ["weight"], ["turned"])  # hiding it behind a step does not help
     nodes[3].input[0] = "weight_levels"
     model.graph.node.extend([turn, quantize, *nodes])

@@ -65,9 +65,7 @@ def gate(form: str) -> onnx.ModelProto:
     return model_of(nodes, constants, [2, "rows", 4], rank=3)
 
 
-@pytest.mark.parametrize(
-    "form", ["float weight", "one scale", "scale per column", "scales after the product"]
-)
+@pytest.mark.parametrize("form", ["float weight", "one scale", "scale per column", "scales after the product"])
 def test_a_gates_halves_become_two_products_of_the_same_bits(form: str) -> None:
     model = gate(form)
     x = RANDOM.normal(size=(2, 5, 4)).astype(np.float32)
@@ -107,7 +105,4 @@ def test_an_elu_is_written_out_and_keeps_its_values() -> None:
 
 
 def test_an_elu_of_another_slope_stays() -> None:
-    assert (
-        write_out_elus(model_of([helper.make_node("Elu", ["x"], ["y"], alpha=0.5)], {}, ["rows"], rank=1))
-        == 0
-    )
+    assert write_out_elus(model_of([helper.make_node("Elu", ["x"], ["y"], alpha=0.5)], {}, ["rows"], rank=1)) == 0

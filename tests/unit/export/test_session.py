@@ -54,14 +54,10 @@ def test_a_non_finite_value_is_refused_with_its_column_and_place(
             r"'static_real' is float32 of shape \(0, 1\)",
             id="empty batch",
         ),
-        pytest.param(
-            lambda a: a.update(static_real=np.array(1.0, np.float32)), r"of shape \(\)", id="no dimension"
-        ),
+        pytest.param(lambda a: a.update(static_real=np.array(1.0, np.float32)), r"of shape \(\)", id="no dimension"),
     ],
 )
-def test_inputs_that_do_not_fit_are_refused_by_name(
-    persistence_file: Path, inputs_for, change, message
-) -> None:
+def test_inputs_that_do_not_fit_are_refused_by_name(persistence_file: Path, inputs_for, change, message) -> None:
     file = Forecaster(persistence_file)
     inputs = inputs_for(file.metadata, 2)
     change(inputs)

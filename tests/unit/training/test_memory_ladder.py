@@ -23,9 +23,7 @@ BATCH, STEPS = 6, 5
 ROUNDING = 1e-6
 """Two single precision sums of the same gradients in another order; gradients here are below one."""
 
-CPU_ALLOCATOR = (
-    "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to..."
-)
+CPU_ALLOCATOR = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to..."
 SHORTAGES = {
     "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
     "cpu": RuntimeError(CPU_ALLOCATOR),
@@ -96,9 +94,7 @@ def make_step(request, config, data) -> Callable[..., TrainingStep]:
         if kind == "qat":
             model = build_qat_model(model, "x86")
             first = next(iter(batches(data.training, BATCH)))
-            calibrate(
-                model, [scaling.scale_inputs(first.static, first.historical, first.future, first.series)]
-            )
+            calibrate(model, [scaling.scale_inputs(first.static, first.historical, first.future, first.series)])
             model.set_phase("qat")
         accelerator = make_accelerator(config.training)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
@@ -150,9 +146,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
 @pytest.mark.parametrize(
     ("at", "place", "times", "reached"),
     [
-        pytest.param(
-            0, in_the_optimizers_first_allocations, 1, AGGRESSIVE, id="one-rung-in-the-first-update"
-        ),
+        pytest.param(0, in_the_optimizers_first_allocations, 1, AGGRESSIVE, id="one-rung-in-the-first-update"),
         pytest.param(0, in_forward, 2, FULL, id="two-rungs-in-the-first-forward"),
         pytest.param(2, in_backward, 2, FULL, id="two-rungs-in-a-later-backward"),
         pytest.param(2, in_clipping, 1, AGGRESSIVE, id="one-rung-in-a-later-clipping"),
@@ -251,9 +245,7 @@ def test_what_fits_on_no_rung_is_an_error_that_changes_nothing(make_step, data):
     run, shortage = Run(make_step(), Rung(OFF, BATCH), data), Shortage(1000)
     in_forward(run.step, shortage)
     before = Run(make_step(), Rung(OFF, BATCH), data).make(steps=2)
-    with pytest.raises(
-        OutOfMemoryError, match=r"step 2: one window at a time.*Free memory and go on"
-    ) as stopped:
+    with pytest.raises(OutOfMemoryError, match=r"step 2: one window at a time.*Free memory and go on") as stopped:
         run.make(shortage=shortage, at=2)
     assert stopped.value.exit_code == 2
     assert same({**run.kept(), "loss": before["loss"]}, before)
@@ -274,9 +266,7 @@ def test_a_library_that_is_spent_leaves_the_next_rung_to_another_process(make_st
     run, shortage = Run(make_step(), Rung(OFF, BATCH), data), Shortage(1, failure)
     in_forward(run.step, shortage)
     before = Run(make_step(), Rung(OFF, BATCH), data).make(steps=2)
-    with pytest.raises(
-        SpentProcessError, match=r"--resume` goes on .* checkpointing aggressive and 6 windows"
-    ):
+    with pytest.raises(SpentProcessError, match=r"--resume` goes on .* checkpointing aggressive and 6 windows"):
         run.make(shortage=shortage, at=2)
     assert same({**run.kept(), "loss": before["loss"]}, before)
     assert [climb.reached for climb in run.climbs] == [Rung(AGGRESSIVE, BATCH)]

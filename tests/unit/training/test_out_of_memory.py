@@ -43,9 +43,7 @@ def memory_for(monkeypatch):
     limit = {"windows": 10**9, "from": 0, "calls": 0}
 
     def limited(self, raw, share, place):
-        value = accumulate(
-            self, raw, share, place
-        )  # statistics, gradients and random numbers have moved by then
+        value = accumulate(self, raw, share, place)  # statistics, gradients and random numbers have moved by then
         limit["calls"] += 1
         if len(raw.target) > limit["windows"] and limit["calls"] > limit["from"]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
@@ -61,9 +59,7 @@ def fail_once(monkeypatch):
     accumulate = TrainingStep._accumulate
     calls = iter(range(10**9))
 
-    def install(
-        number: int, said: str = "[enforce fail] . DefaultCPUAllocator: can't allocate memory"
-    ) -> None:
+    def install(number: int, said: str = "[enforce fail] . DefaultCPUAllocator: can't allocate memory") -> None:
         def failing(self, raw, share, place):
             value = accumulate(self, raw, share, place)
             if next(calls) == number:
@@ -113,16 +109,13 @@ def test_a_run_that_steps_up_in_a_later_step_gives_the_bits_of_the_run_that_did_
     assert [note for note in listener.notes if "checkpointing goes from off to aggressive" in note]
 
 
-def test_smaller_micro_batches_train_as_accumulated_batches_of_that_size(
-    config, schema, tmp_path, memory_for
-):
+def test_smaller_micro_batches_train_as_accumulated_batches_of_that_size(config, schema, tmp_path, memory_for):
     alone = {"data": {"unknown_rate": 0.0}, "quantization": {"use_qat": False}}
     memory_for(8)
     listener = Listener()
     stepped = train(changed(config, **alone), schema, runs_dir=tmp_path, name="stepped", progress=listener)
     reached = [
-        (len(event["reached"]["segments"]), event["reached"]["micro_batch"])
-        for event in events(stepped.folder.path)
+        (len(event["reached"]["segments"]), event["reached"]["micro_batch"]) for event in events(stepped.folder.path)
     ]
     assert reached == [(6, 16), (9, 16), (9, 8)]
     assert [note for note in listener.notes if "micro-batches go from 16 to 8 windows" in note]
@@ -240,9 +233,7 @@ def test_a_batch_too_large_to_measure_savings_is_trained_all_the_same(config, sc
 
     monkeypatch.setattr(job, "measure_savings", refused)
     listener = Listener()
-    run = train(
-        changed(config, training={"checkpoint_mode": "full"}), schema, runs_dir=tmp_path, progress=listener
-    )
+    run = train(changed(config, training={"checkpoint_mode": "full"}), schema, runs_dir=tmp_path, progress=listener)
     assert run.results.checkpointing is None
     assert [note for note in listener.notes if note.startswith("No memory to measure")]
 

@@ -72,9 +72,7 @@ def test_an_unwritable_runs_folder_is_named(tmp_path):
         pytest.param(lambda root: RunFolder.latest(root), "no finished run", id="latest"),
         pytest.param(lambda root: RunFolder.find("other", root), "no run folder", id="name"),
         pytest.param(lambda root: RunFolder.unfinished(root), "no unfinished run", id="unfinished"),
-        pytest.param(
-            lambda root: RunFolder.unfinished(root, "other"), "called 'other'", id="unfinished-name"
-        ),
+        pytest.param(lambda root: RunFolder.unfinished(root, "other"), "called 'other'", id="unfinished-name"),
         pytest.param(lambda root: RunFolder.open(root), "no config.toml", id="foreign-folder"),
     ],
 )

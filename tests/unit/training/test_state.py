@@ -32,9 +32,7 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -
 
 def test_going_on_from_a_file_equals_going_straight_on_to_the_bit(tmp_path):
     model, optimizer = trained(3)
-    save_state(
-        tmp_path / "state", Position(), model=model, best=model.state_dict(), optimizer=optimizer, scaler={}
-    )
+    save_state(tmp_path / "state", Position(), model=model, best=model.state_dict(), optimizer=optimizer, scaler={})
     step(model, optimizer, 4)
     torch.randn(100)  # the generator is elsewhere by now
 
