@@ -35,6 +35,7 @@ test: lint types
 
 lint: install
 	"$(BIN)/ruff" check .
+	"$(BIN)/ruff" format --check --quiet .
 
 # mypy searches the working folder first, so it runs inside the unpacked wheel: what is checked is what users get.
 types: wheel
