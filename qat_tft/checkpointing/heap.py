@@ -2,7 +2,7 @@
 
 torch asks the C library for aligned blocks. glibc before 2.38 cannot reuse a freed aligned block for a request of
 the same size, and keeps what it cannot reuse: a training step that never holds 0.2 GB of activations at once then
-takes 1.7 GB (benchmarks/checkpointing.py). Blocks above a threshold can be mapped one by one instead, and
+takes more than 1 GB. Blocks above a threshold can be mapped one by one instead, and
 go back to the system when they are freed; huge pages keep mapping them cheap.
 """
 
@@ -12,7 +12,7 @@ import ctypes
 import os
 import platform
 
-LARGE_BLOCK = 4 * 2**20
+LARGE_BLOCK = 2**19
 """Blocks of at least this many bytes are mapped one by one."""
 
 _M_MMAP_THRESHOLD = -3  # malloc.h of glibc
