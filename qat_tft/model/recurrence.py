@@ -9,9 +9,6 @@ from torch import Tensor, nn
 
 from qat_tft.model.layers import uniform_parameter
 
-States = tuple[Tensor, Tensor]
-"""Hidden and cell state, each [B, H]."""
-
 
 class Recurrence(nn.Module):
     """One LSTM layer over a sequence.

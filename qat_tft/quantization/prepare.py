@@ -7,8 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from qat_tft.checkpointing.recompute import runner_for
-from qat_tft.checkpointing.segments import Mode, SegmentRunner, run_directly
+from qat_tft.checkpointing.segments import SegmentRunner, run_directly
 from qat_tft.errors import CalibrationError
 from qat_tft.model.folding import merge_second_into_gate
 from qat_tft.model.layers import AffineVariables, VariableLinear
@@ -69,7 +68,7 @@ class QATTemporalFusionTransformer(nn.Module):
         self, static: Tensor, historical: Tensor, future: Tensor, use_checkpointing: bool
     ) -> Forecast:
         """Return what `forward` returns, with every segment recomputed in the backward pass if asked for."""
-        return self(static, historical, future, runner_for(Mode.FULL if use_checkpointing else Mode.OFF))  # type: ignore[no-any-return]
+        return self.model.forward_with_checkpointing(static, historical, future, use_checkpointing)
 
     @property
     def quantiles(self) -> tuple[float, ...]:

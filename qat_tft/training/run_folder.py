@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -27,6 +28,7 @@ UNFINISHED = ".unfinished"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 WeightsKind = Literal["fp32", "qat"]
+Parsed = TypeVar("Parsed")
 
 
 class RunFolder:
@@ -185,12 +187,7 @@ class RunFolder:
         Raises:
             RunFolderError: config.toml is missing or not a configuration of this version.
         """
-        path = self.path / "config.toml"
-        text = files.read_text(path)
-        try:
-            return RunConfig.from_toml(text, where=str(path))
-        except UserError as problem:
-            raise RunFolderError(problem.what, where=str(path), allowed=problem.allowed) from None
+        return _parsed(self.path / "config.toml", RunConfig.from_toml)
 
     def load_schema(self) -> Schema:
         """Return the run's schema.
@@ -198,12 +195,7 @@ class RunFolder:
         Raises:
             RunFolderError: schema.toml is missing or not a schema.
         """
-        path = self.path / "schema.toml"
-        text = files.read_text(path)
-        try:
-            return Schema.from_toml(text, where=str(path))
-        except UserError as problem:
-            raise RunFolderError(problem.what, where=str(path), allowed=problem.allowed) from None
+        return _parsed(self.path / "schema.toml", Schema.from_toml)
 
     def load_preprocessing(self) -> Preprocessing:
         """Return the vocabularies and scaling statistics that the run fitted.
@@ -293,3 +285,12 @@ def _free_name(root: Path) -> str:
     name = f"{datetime.now():%Y%m%d-%H%M%S}"
     taken = {path.name.removesuffix(UNFINISHED) for path in root.glob(f"{name}*")}
     return name if name not in taken else f"{name}-{len(taken) + 1}"
+
+
+def _parsed(path: Path, parse: Callable[..., Parsed]) -> Parsed:
+    """Return what a TOML file of a run holds; what is wrong with it is a fault of the folder."""
+    text = files.read_text(path)
+    try:
+        return parse(text, where=str(path))
+    except UserError as problem:
+        raise RunFolderError(problem.what, where=str(path), allowed=problem.allowed) from None
