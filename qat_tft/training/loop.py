@@ -17,7 +17,7 @@ from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import OutOfMemoryError
-from qat_tft.evaluation.backtest import even_indices, validation_loss
+from qat_tft.evaluation.forecasts import even_indices, validation_loss
 from qat_tft.training.interrupt import Interrupted, InterruptRequest
 from qat_tft.training.memory_ladder import Climb, MemoryLadder, Rung, is_out_of_memory
 from qat_tft.training.metrics import MetricsLog, peak_process_mib

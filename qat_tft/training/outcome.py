@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from qat_tft.config import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
-from qat_tft.evaluation.backtest import backtest, even_indices
+from qat_tft.evaluation.forecasts import even_indices, forecast_windows
 from qat_tft.evaluation.naive import SeasonalNaive, season_of
 from qat_tft.evaluation.results import NAIVE, RunResults
 from qat_tft.model.loss import q_risk
@@ -28,7 +28,7 @@ def test_q_risk(
     model: nn.Module, scaling: Scaling, test: Windows, config: RunConfig, device: torch.device
 ) -> list[float]:
     """Return a model's q-risk per quantile on the test windows, at most `training.test_windows` of them."""
-    found = backtest(
+    found = forecast_windows(
         model,
         scaling,
         test,

@@ -12,7 +12,7 @@ import torch
 
 from qat_tft.config import RunConfig
 from qat_tft.errors import OutOfMemoryError, SpentProcessError
-from qat_tft.evaluation import backtest
+from qat_tft.evaluation import forecasts
 from qat_tft.training import files, job, loop
 from qat_tft.training.interrupt import Interrupted
 from qat_tft.training.job import STATE_FILE, FinishedRun, resume, train
@@ -136,13 +136,13 @@ def test_the_next_phase_begins_on_the_rung_that_was_reached(config, schema, tmp_
 def test_evaluation_takes_no_more_windows_at_once_than_training_could(
     config, schema, tmp_path, memory_for, monkeypatch
 ):
-    sizes, at = [], backtest.batches_at
+    sizes, at = [], forecasts.batches_at
 
     def watched(windows, indices, size, device):
         sizes.append(size)
         return at(windows, indices, size, device)
 
-    monkeypatch.setattr(backtest, "batches_at", watched)
+    monkeypatch.setattr(forecasts, "batches_at", watched)
     memory_for(4)
     train(config, schema, runs_dir=tmp_path)
     assert set(sizes) == {4}

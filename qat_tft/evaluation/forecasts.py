@@ -20,7 +20,7 @@ from qat_tft.evaluation.nonfinite import explain_batch
 from qat_tft.model.loss import q_risk, quantile_loss
 
 
-class Backtest(NamedTuple):
+class Forecasts(NamedTuple):
     """Forecasts and what came, in the target's own unit."""
 
     quantiles: Tensor  # [N, F, Q]
@@ -31,7 +31,7 @@ class Backtest(NamedTuple):
         return dict(zip(levels, q_risk(self.quantiles, self.target, levels).tolist(), strict=True))
 
 
-def backtest(
+def forecast_windows(
     model: nn.Module,
     scaling: Scaling,
     windows: Windows,
@@ -39,7 +39,7 @@ def backtest(
     *,
     batch_size: int,
     device: torch.device,
-) -> Backtest:
+) -> Forecasts:
     """Forecast the windows at `indices` and scale back; the model is left in the mode it was in."""
     quantiles, targets = [], []
     with evaluating(model):
@@ -47,7 +47,7 @@ def backtest(
             inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
             quantiles.append(scaling.unscale_target(model(*inputs).quantiles, batch.series).cpu())
             targets.append(batch.target.cpu())
-    return Backtest(torch.cat(quantiles), torch.cat(targets))
+    return Forecasts(torch.cat(quantiles), torch.cat(targets))
 
 
 def validation_loss(

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qat_tft.evaluation.backtest import Backtest, evaluating, even_indices
+from qat_tft.evaluation.forecasts import Forecasts, evaluating, even_indices
 
 
 @given(count=st.integers(1, 500), limit=st.integers(1, 100))
@@ -35,5 +35,5 @@ def test_the_mode_comes_back_also_after_an_error(training):
 
 
 def test_q_risk_is_twice_the_pinball_loss_over_the_sum_of_targets():
-    found = Backtest(torch.tensor([[[3.0]], [[5.0]]]), torch.tensor([[4.0], [4.0]])).q_risk((0.5,))
+    found = Forecasts(torch.tensor([[[3.0]], [[5.0]]]), torch.tensor([[4.0], [4.0]])).q_risk((0.5,))
     assert found[0.5] == pytest.approx(2 * (0.5 + 0.5) / 8)
