@@ -165,6 +165,7 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
         horizon=config.model.horizon,
         weights=weights_fingerprint(run, "fp32"),
         versions={package: version(package) for package in _PACKAGES},
+        preparation=preprocessing.preparation,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import ValidationError
 
+from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.errors import OnnxFileError, SchemaError
 from qat_tft.schema import Group, GroupSize, Schema
 
@@ -50,6 +51,7 @@ class ModelMetadata:
         float_layers: name and reason of every layer that stayed float.
         weights: SHA-256 of the run folder's weights file from which the graph was made.
         versions: package name to the version that wrote the file.
+        preparation: what was done to rows before they became windows.
     """
 
     kind: Precision
@@ -64,6 +66,7 @@ class ModelMetadata:
     float_layers: tuple[tuple[str, str], ...] = ()
     weights: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
+    preparation: Preparation = AS_IT_IS
 
     def to_text(self) -> str:
         """The JSON text that ``from_text`` reads back."""
@@ -82,6 +85,7 @@ class ModelMetadata:
                 "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
                 "weights": self.weights,
                 "versions": dict(self.versions),
+                "preparation": self.preparation.to_json(),
             },
             ensure_ascii=False,
             allow_nan=False,
@@ -135,6 +139,7 @@ class ModelMetadata:
             float_layers=tuple((layer["name"], layer["reason"]) for layer in fields["float_layers"]),
             weights=fields["weights"],
             versions=dict(fields["versions"]),
+            preparation=Preparation.from_json(fields.get("preparation")),
         )
 
     def inputs(self) -> tuple[InputSpec, ...]:

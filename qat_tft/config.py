@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.segments import parse_segments, segments_of
+from qat_tft.data.preparation import DuplicatePolicy, GapPolicy, Preparation
 from qat_tft.errors import ConfigError
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -53,6 +54,8 @@ class DataConfig(Section):
     season: PositiveInt | None = Field(
         default=None, description="period of the seasonal naive forecast in rows; none: from the time step"
     )
+    duplicates: DuplicatePolicy = Field(default="error", description="rows of the same series and time")
+    gaps: GapPolicy = Field(default="ignore", description="time steps without a row")
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -61,6 +64,11 @@ class DataConfig(Section):
         if self.validation + self.test >= 1.0:
             raise ValueError(f"validation {self.validation} + test {self.test} leave no training rows: below 1")
         return self
+
+    @property
+    def preparation(self) -> Preparation:
+        """What these settings do to rows between the file and the windows."""
+        return Preparation(duplicates=self.duplicates, gaps=self.gaps)
 
 
 class ModelConfig(Section):

@@ -59,6 +59,10 @@ def train(
         str | None, setting("data.standardize", "--standardize", panel=_DATA, metavar="series|global")
     ] = None,
     season: Annotated[int | None, setting("data.season", "--season", panel=_DATA)] = None,
+    duplicates: Annotated[
+        str | None, setting("data.duplicates", "--duplicates", panel=_DATA, metavar="error|last|mean")
+    ] = None,
+    gaps: Annotated[str | None, setting("data.gaps", "--gaps", panel=_DATA, metavar="error|ignore|fill|split")] = None,
     history: Annotated[int | None, setting("model.history", "--history", panel=_MODEL)] = None,
     horizon: Annotated[int | None, setting("model.horizon", "--horizon", panel=_MODEL)] = None,
     hidden: Annotated[int | None, setting("model.hidden", "--hidden", panel=_MODEL)] = None,
@@ -144,6 +148,8 @@ def train(
         "data.test_from": test_from,
         "data.standardize": standardize,
         "data.season": season,
+        "data.duplicates": duplicates,
+        "data.gaps": gaps,
         "model.history": history,
         "model.horizon": horizon,
         "model.hidden": hidden,

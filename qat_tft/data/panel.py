@@ -7,6 +7,7 @@ from enum import StrEnum
 import numpy as np
 import torch
 
+from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.schema import Schema
 
 
@@ -38,6 +39,7 @@ class Panel:
         encoded: whether categories are vocabulary codes.
         source: the file or files, for messages.
         notes: what a user should know about the data although it is no error; one sentence each.
+        preparation: what was done to the rows of the file.
     """
 
     schema: Schema
@@ -53,6 +55,7 @@ class Panel:
     encoded: bool = False
     source: str = ""
     notes: tuple[str, ...] = ()
+    preparation: Preparation = AS_IT_IS
 
     @property
     def rows(self) -> int:

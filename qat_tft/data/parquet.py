@@ -1,7 +1,7 @@
 """Read Parquet files into a Panel: checked, sorted, one shared float32 buffer, one column in memory at a time."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +10,7 @@ import torch
 
 from qat_tft.data.columns import Categories, Times, category_values, real_values, time_values, to_float32
 from qat_tft.data.panel import Panel, name_series, time_text
+from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.data.source import Source, open_source
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
@@ -17,12 +18,19 @@ from qat_tft.schema import Schema
 _NAMED_DUPLICATES = 3
 
 
-def read_panel(path: str | Path | Sequence[str | Path], schema: Schema, *, future_rows: bool = False) -> Panel:
+def read_panel(
+    path: str | Path | Sequence[str | Path],
+    schema: Schema,
+    preparation: Preparation = AS_IT_IS,
+    *,
+    future_rows: bool = False,
+) -> Panel:
     """Read the columns that a schema names, sorted by series and time.
 
     Args:
         path: a Parquet file, a folder of such files or a list of them. Rows may stand in any order.
         schema: the roles of the columns; other columns are not read.
+        preparation: what to do with duplicates and gaps.
         future_rows: allow each series to end in rows without a target, whose observed columns may be missing as
             well; these values are NaN in the panel. For forecasting; in training every value must be there.
 
@@ -43,7 +51,7 @@ def read_panel(path: str | Path | Sequence[str | Path], schema: Schema, *, futur
     times = time_values(source, schema.time)
     ids = [category_values(source, column, null=None) for column in schema.id]
     layout = _Layout.of(source, schema, times, ids)
-    return _fill(source, schema, times, layout, future_rows)
+    return replace(_fill(source, schema, times, layout, future_rows), preparation=preparation)
 
 
 @dataclass(frozen=True)

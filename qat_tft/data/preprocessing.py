@@ -11,6 +11,7 @@ import torch
 from pydantic import ValidationError
 
 from qat_tft.data.panel import Panel
+from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.data.scaling import Affine, Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.vocabulary import UNKNOWN, Vocabulary
@@ -47,6 +48,7 @@ class Preprocessing:
         series: ids of the series with training rows; ``series[i]`` has the code ``i + 1``, 0 is any other.
         vocabularies: category column to its vocabulary.
         statistics: real column to its statistics; static columns have one entry, in either mode.
+        preparation: what was done to the rows before; new rows need the same.
     """
 
     schema: Schema
@@ -54,6 +56,7 @@ class Preprocessing:
     series: tuple[tuple[str, ...], ...]
     vocabularies: dict[str, Vocabulary]
     statistics: dict[str, Statistics]
+    preparation: Preparation = AS_IT_IS
 
     @classmethod
     def fit(cls, panel: Panel, split: Split, mode: ScalingMode | str = ScalingMode.GLOBAL) -> "Preprocessing":
@@ -86,7 +89,7 @@ class Preprocessing:
             else:
                 vocabularies[column] = _vocabulary(panel, column, values)
         ids = tuple(panel.series_ids[series] for series in rows.series)
-        return cls(panel.schema, mode, ids, vocabularies, statistics)
+        return cls(panel.schema, mode, ids, vocabularies, statistics, panel.preparation)
 
     def encode(self, panel: Panel) -> Panel:
         """The panel with vocabulary codes in its category columns and codes for its series.
@@ -148,6 +151,7 @@ class Preprocessing:
                 column: {"center": list(found.center), "scale": list(found.scale)}
                 for column, found in self.statistics.items()
             },
+            "preparation": self.preparation.to_json(),
         }
 
     @classmethod
@@ -171,6 +175,7 @@ class Preprocessing:
                     column: Statistics(tuple(map(float, one["center"])), tuple(map(float, one["scale"])))
                     for column, one in value["statistics"].items()
                 },
+                preparation=Preparation.from_json(value.get("preparation")),
             )
             made.scaling(), made.group_sizes()
         except (KeyError, TypeError, AttributeError, ValidationError, SchemaError) as error:

@@ -78,7 +78,7 @@ def load_data(
             next_step="Name the roles with --schema FILE or with --time, --target and the other role options; "
             "`qat-tft inspect FILE --write-schema schema.toml` proposes one",
         )
-    raw = read_panel(files[0] if len(files) == 1 else files, schema)
+    raw = read_panel(files[0] if len(files) == 1 else files, schema, data.preparation)
     split = _split(data, raw)
     fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize)
     panel = fitted.encode(raw)
