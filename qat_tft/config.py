@@ -49,6 +49,7 @@ class DataConfig(Section):
     test: Fraction = Field(default=0.1, description="share of the time span for the test")
     validation_from: Moment | None = Field(default=None, description="first time of validation, instead of a share")
     test_from: Moment | None = Field(default=None, description="first time of the test, instead of a share")
+    test_until: Moment | None = Field(default=None, description="first time after the test; none: the data end it")
     standardize: Literal["series", "global"] = Field(default="series", description="statistics per series or of all")
     unknown_rate: Fraction = Field(default=0.01, description="share of categories masked as unknown in training")
     season: PositiveInt | None = Field(

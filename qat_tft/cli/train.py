@@ -55,6 +55,7 @@ def train(
         str | None, setting("data.validation_from", "--validation-from", panel=_DATA, metavar="TIME")
     ] = None,
     test_from: Annotated[str | None, setting("data.test_from", "--test-from", panel=_DATA, metavar="TIME")] = None,
+    test_until: Annotated[str | None, setting("data.test_until", "--test-until", panel=_DATA, metavar="TIME")] = None,
     standardize: Annotated[
         str | None, setting("data.standardize", "--standardize", panel=_DATA, metavar="series|global")
     ] = None,
@@ -146,6 +147,7 @@ def train(
         "data.test": test,
         "data.validation_from": validation_from,
         "data.test_from": test_from,
+        "data.test_until": test_until,
         "data.standardize": standardize,
         "data.season": season,
         "data.duplicates": duplicates,

@@ -23,33 +23,44 @@ class Part(StrEnum):
 
 @dataclass(frozen=True)
 class Split:
-    """Rows before ``validation_from`` train, those before ``test_from`` validate, the rest tests.
+    """Rows before ``validation_from`` train, those before ``test_from`` validate, those before ``test_until`` test.
 
     A cut is one instant for all series, so that no series shows the others' future in training. The instants
     count as ``Panel.time`` does. A window belongs to the part that holds all its target rows; its history may
-    reach back into earlier parts. Windows whose targets lie on both sides of a cut belong to no part.
+    reach back into earlier parts. Windows whose targets lie on both sides of a cut belong to no part. Rows at or
+    after ``test_until`` belong to no part.
     """
 
     validation_from: int
     test_from: int
+    test_until: int = _LAST
 
     def __post_init__(self) -> None:
         if self.validation_from > self.test_from:
             raise ConfigError(
                 "validation_from lies after test_from", next_step="Name the earlier time as validation_from."
             )
+        if self.test_from > self.test_until:
+            raise ConfigError("test_from lies after test_until", next_step="Name the later time as test_until.")
 
     @classmethod
-    def by_fraction(cls, panel: Panel, validation: float = 0.15, test: float = 0.15) -> "Split":
-        """Cut so that the last distinct times of the panel test and those before them validate.
+    def by_fraction(
+        cls,
+        panel: Panel,
+        validation: float = 0.15,
+        test: float = 0.15,
+        test_until: str | int | date | None = None,
+    ) -> "Split":
+        """Cut so that the last distinct times before ``test_until`` test and those before them validate.
 
         Args:
             panel: the data.
             validation: share of the distinct times that validates, 0 to below 1.
             test: share that tests, 0 to below 1.
+            test_until: first time after the test; None where the data end it.
 
         Raises:
-            ConfigError: a share out of range, or nothing left for training.
+            ConfigError: a share out of range, nothing left for training, or not a time of the panel's kind.
         """
         for name, share in (("validation", validation), ("test", test)):
             if not 0 <= share < 1:
@@ -60,36 +71,45 @@ class Split:
                 allowed="fractions with a sum below 1",
             )
         times = torch.unique(panel.time)  # sorted
+        until = _LAST if test_until is None else _parsed(panel, "test_until", test_until)
+        times = times[times < until]
+        if not len(times):
+            raise _no_training_row(panel, "test_until", until)
         count = len(times)
         test_at = count - round(count * test)
         validation_at = max(1, test_at - round(count * validation))
         end = int(times[-1]) + 1
-        return cls(*(int(times[at]) if at < count else end for at in (validation_at, max(validation_at, test_at))))
+        cuts = (int(times[at]) if at < count else end for at in (validation_at, max(validation_at, test_at)))
+        return cls(*cuts, until)
 
     @classmethod
     def by_time(
-        cls, panel: Panel, validation_from: str | int | date, test_from: str | int | date | None = None
+        cls,
+        panel: Panel,
+        validation_from: str | int | date,
+        test_from: str | int | date | None = None,
+        test_until: str | int | date | None = None,
     ) -> "Split":
         """Cut at these times: ISO 8601 text (UTC where it names no zone), dates, or steps.
 
-        Without ``test_from`` there is no test part.
+        Without ``test_from`` there is no test part; without ``test_until`` it reaches to the end of the data.
 
         Raises:
-            ConfigError: not a time of the panel's kind, or no row before ``validation_from``.
+            ConfigError: not a time of the panel's kind, or in the wrong order.
         """
-        cuts = [
-            _parsed(panel, name, value)
-            for name, value in (("validation_from", validation_from), ("test_from", test_from))
-            if value is not None
-        ]
-        first, last = int(panel.time.min()), int(panel.time.max())
-        if cuts[0] <= first:
-            raise ConfigError(
-                f"validation_from {panel.time_text(cuts[0])} leaves no row for training",
-                where=panel.source,
-                allowed=f"after {panel.time_text(first)}; the data end at {panel.time_text(last)}",
-            )
-        return cls(cuts[0], cuts[1] if len(cuts) > 1 else max(last + 1, cuts[0]))
+        cuts = {"validation_from": validation_from, "test_from": test_from, "test_until": test_until}
+        instants = {name: _parsed(panel, name, value) for name, value in cuts.items() if value is not None}
+        instants.setdefault("test_from", max(int(panel.time.max()) + 1, instants["validation_from"]))
+        return cls(**instants)
+
+    def require_training_rows(self, panel: Panel) -> None:
+        """Refuse a panel of which no row lies in the training part.
+
+        Raises:
+            ConfigError: there is none; the message names the times that the panel has.
+        """
+        if self.validation_from <= int(panel.time.min()):
+            raise _no_training_row(panel, "validation_from", self.validation_from)
 
     def bounds(self, part: Part) -> tuple[int, int]:
         """First instant of a part and the one at which the next begins."""
@@ -99,7 +119,23 @@ class Split:
             case Part.VALIDATION:
                 return self.validation_from, self.test_from
             case Part.TEST:
-                return self.test_from, _LAST
+                return self.test_from, self.test_until
+
+    def place(self, part: Part, panel: Panel) -> str:
+        """Say where a part lies: ``at or after 2015-06-01T00:00:00 and before 2015-07-01T00:00:00``."""
+        since, until = self.bounds(part)
+        after = f"at or after {panel.time_text(since)}" if since != _FIRST else ""
+        before = f"before {panel.time_text(until)}" if until != _LAST else ""
+        return " and ".join(text for text in (after, before) if text)
+
+
+def _no_training_row(panel: Panel, name: str, instant: int) -> ConfigError:
+    first, last = panel.time_text(int(panel.time.min())), panel.time_text(int(panel.time.max()))
+    return ConfigError(
+        f"{name} {panel.time_text(instant)} leaves no row for training",
+        where=panel.source,
+        allowed=f"after {first}; the data end at {last}",
+    )
 
 
 def _parsed(panel: Panel, name: str, value: str | int | date) -> int:

@@ -171,13 +171,9 @@ class Windows(Dataset[Batch]):
                 what, where=self.panel.source, next_step="Take a shorter history or horizon, or longer series."
             )
         name = self.panel.time_text
-        place = {
-            Part.TRAIN: f"before {name(split.validation_from)}",
-            Part.VALIDATION: f"at or after {name(split.validation_from)} and before {name(split.test_from)}",
-            Part.TEST: f"at or after {name(split.test_from)}",
-        }[self.part]
         return DataError(
-            f"{what}, but none has {self.history} rows followed by {self.horizon} that lie {place}",
+            f"{what}, but none has {self.history} rows followed by {self.horizon} that lie "
+            f"{split.place(self.part, self.panel)}",
             where=self.panel.source,
             allowed=f"times from {name(int(self.panel.time.min()))} to {name(int(self.panel.time.max()))}",
             next_step="Move the split, or take a shorter history or horizon.",

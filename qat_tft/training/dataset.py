@@ -79,7 +79,8 @@ def load_data(
             "`qat-tft inspect FILE --write-schema schema.toml` proposes one",
         )
     raw = read_panel(files[0] if len(files) == 1 else files, schema, data.preparation)
-    split = _split(data, raw)
+    split = split_of(data, raw)
+    split.require_training_rows(raw)
     fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize)
     panel = fitted.encode(raw)
     _refuse_fill_values(panel, fitted)
@@ -97,10 +98,15 @@ def load_data(
     return RunData(schema, panel, split, fitted, windows(Part.TRAIN), windows(Part.VALIDATION), windows(Part.TEST))
 
 
-def _split(data: DataConfig, panel: Panel) -> Split:
+def split_of(data: DataConfig, panel: Panel) -> Split:
+    """Return where the parts of a panel lie: at the times that are set, else by shares.
+
+    Raises:
+        ConfigError: a time cannot be read, the times are in the wrong order, or the shares leave no training row.
+    """
     if data.validation_from is not None:
-        return Split.by_time(panel, data.validation_from, data.test_from)
-    return Split.by_fraction(panel, data.validation, data.test)
+        return Split.by_time(panel, data.validation_from, data.test_from, data.test_until)
+    return Split.by_fraction(panel, data.validation, data.test, data.test_until)
 
 
 def _refuse_fill_values(panel: Panel, fitted: Preprocessing) -> None:

@@ -175,8 +175,9 @@ def test_dates_cut_where_they_say(write: Write, cities: Cities, city_schema: Sch
     ("cuts", "message"),
     [
         pytest.param(("soon", None), "validation_from is 'soon'.*ISO 8601", id="no time"),
-        pytest.param(("2019-01-01", None), "leaves no row for training", id="before the data"),
         pytest.param(("2020-01-02", "2020-01-01"), "lies after test_from", id="wrong order"),
+        pytest.param(("2020-01-01", "2020-01-02", "2020-01-01T12:00"), "lies after test_until", id="ends too early"),
+        pytest.param(("2020-01-01", "2020-01-02", "later"), "test_until is 'later'.*ISO 8601", id="no end"),
     ],
 )
 def test_dates_that_cannot_cut_are_refused(
@@ -185,6 +186,31 @@ def test_dates_that_cannot_cut_are_refused(
     panel = read_panel(write(cities(48)), city_schema)
     with pytest.raises(ConfigError, match=message):
         Split.by_time(panel, *cuts)
+
+
+@pytest.mark.parametrize("make", [Split.by_time, Split.by_fraction], ids=["times", "shares"])
+def test_no_row_at_or_after_test_until_is_in_a_target(make, write: Write, cities: Cities, city_schema: Schema) -> None:
+    panel = replace(read_panel(write(cities(48)), city_schema), encoded=True)
+    end = panel.parse_time("2020-01-02T06:00")
+    cuts = ("2020-01-01T12:00", "2020-01-02") if make == Split.by_time else (0.2, 0.2)
+    split = make(panel, *cuts, test_until="2020-01-02T06:00")
+    test = Windows(panel, history=3, horizon=2, split=split, part=Part.TEST)
+    last = panel.time[test.target_rows(torch.arange(len(test)))].max()
+    assert int(last) == end - 3_600_000_000_000
+    assert split.place(Part.TEST, panel).endswith("and before 2020-01-02T06:00:00")
+
+
+def test_shares_are_of_the_times_before_test_until() -> None:
+    panel = panel_of([list(range(100))])
+    assert Split.by_fraction(panel, 0.25, 0.25, test_until=40) == Split(20, 30, 40)
+
+
+@pytest.mark.parametrize("split", [Split(0, 5), Split(-3, 5)], ids=["at the first row", "before it"])
+def test_a_training_part_without_rows_is_refused(split: Split) -> None:
+    with pytest.raises(ConfigError, match=r"validation_from .* for training.*after 0; the data end at 9"):
+        split.require_training_rows(panel_of([list(range(10))]))
+    with pytest.raises(ConfigError, match="test_until 0 leaves no row for training"):
+        Split.by_fraction(panel_of([list(range(10))]), test_until=0)
 
 
 def test_series_that_are_too_short_are_skipped_named_and_counted() -> None:
