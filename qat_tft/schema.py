@@ -2,7 +2,7 @@
 
 import tomllib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from qat_tft.errors import SchemaError
 
 GroupName = Literal["static", "historical", "future"]
+
+PRESENT = "history.present"
+"""Name of the derived column that is 1 where a history has a row and 0 where it is padded."""
 
 
 class Role(StrEnum):
@@ -41,10 +44,12 @@ class GroupSize:
     Attributes:
         real: number of real columns.
         cardinalities: vocabulary size of each category column, the unknown value at index 0 included.
+        present: place of the column ``history.present`` among the real ones; None where no history is padded.
     """
 
     real: int
     cardinalities: tuple[int, ...] = ()
+    present: int | None = None
 
     @property
     def total(self) -> int:
@@ -69,6 +74,11 @@ class Group:
     def size(self) -> int:
         """Number of columns."""
         return len(self.real) + len(self.category)
+
+    @property
+    def present(self) -> int | None:
+        """Place of the column ``history.present``, if the group has it."""
+        return self.real.index(PRESENT) if PRESENT in self.real else None
 
     @property
     def real_input(self) -> str:
@@ -152,6 +162,20 @@ class Schema(BaseModel):
     def used_columns(self) -> tuple[str, ...]:
         """Every column that has to be read from the file, once."""
         return tuple(dict.fromkeys((self.time, *self.id, *self.real_columns, *self.category_columns)))
+
+    def with_observed(self, column: str) -> "Schema":
+        """The schema with one more observed real column at the end of them."""
+        real = (*self.observed.real, column)
+        return self.model_copy(update={"observed": self.observed.model_copy(update={"real": real})})
+
+    def without(self, columns: Collection[str]) -> "Schema":
+        """The schema without these static, observed and known real columns."""
+
+        def kept(of_role: Columns) -> Columns:
+            return of_role.model_copy(update={"real": tuple(name for name in of_role.real if name not in columns)})
+
+        roles = {"static": self.static, "observed": self.observed, "known": self.known}
+        return self.model_copy(update={role: kept(of_role) for role, of_role in roles.items()})
 
     def roles(self) -> dict[str, tuple[Role, ...]]:
         """Column name to its roles; only an id column can have two."""

@@ -1,7 +1,12 @@
 """What is done to rows between the file and the windows: the same in training, prediction and backtest."""
 
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from typing import Any, Literal, get_args
+
+from qat_tft.data.missing import MissingPolicies
+from qat_tft.errors import SchemaError
+from qat_tft.schema import PRESENT, Schema
 
 DuplicatePolicy = Literal["error", "last", "mean"]
 GapPolicy = Literal["error", "ignore", "fill", "split"]
@@ -16,15 +21,43 @@ class Preparation:
             last in the files, ``mean`` averages real columns and keeps the last category.
         gaps: time steps without a row: ``error`` refuses them, ``ignore`` takes the next row as the next step,
             ``fill`` inserts rows, ``split`` lets no window span a gap.
+        missing: policies for missing values, as ``MissingPolicies.parse`` reads them.
+        min_history: fewest rows of a window's history. Shorter ones are padded at the front, and the column
+            ``history.present`` tells rows from padding; None: every history has its full length.
     """
 
     duplicates: DuplicatePolicy = "error"
     gaps: GapPolicy = "ignore"
+    missing: tuple[str, ...] = ()
+    min_history: int | None = None
 
     def __post_init__(self) -> None:
         for name, policies in (("duplicates", DuplicatePolicy), ("gaps", GapPolicy)):
             if getattr(self, name) not in get_args(policies):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(get_args(policies))}")
+
+    @cached_property
+    def policies(self) -> MissingPolicies:
+        """What stands in for missing values, column by column."""
+        return MissingPolicies.parse(self.missing)
+
+    def effective_schema(self, schema: Schema) -> Schema:
+        """The user's schema with the derived columns appended: what the model and the file see.
+
+        Raises:
+            SchemaError: a policy that does not fit the schema, or a column with the name of a derived one.
+        """
+        self.policies.check(schema)
+        if self.min_history is None:
+            return self.policies.with_indicators(schema)
+        if PRESENT in schema.used_columns:
+            raise SchemaError(f"column '{PRESENT}' has the name of a derived column", next_step="Rename it.")
+        return self.policies.with_indicators(schema).with_observed(PRESENT)
+
+    def source_schema(self, effective: Schema) -> Schema:
+        """The schema that ``effective_schema`` made this of: without the derived columns."""
+        derived = {*self.policies.indicators(effective), *(() if self.min_history is None else (PRESENT,))}
+        return effective.without(derived)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values; ``from_json`` reads them back."""
@@ -41,6 +74,8 @@ class Preparation:
         unknown = sorted(given.keys() - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"preparation {', '.join(unknown)} is not known to this version")
+        if "missing" in given:
+            given["missing"] = tuple(given["missing"])
         return cls(**given)
 
 

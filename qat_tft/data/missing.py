@@ -1,0 +1,171 @@
+"""What stands in for a value that is not there: one policy per real column, the same in training and prediction.
+
+R rows, S series.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+
+from qat_tft.errors import ConfigError, SchemaError
+from qat_tft.schema import Columns, Schema
+
+MARK = ".missing"
+"""Ending of the name of an indicator column."""
+
+_Floats = npt.NDArray[np.float32]
+
+
+class MissingPolicy(StrEnum):
+    """What happens to a null or NaN of a real column."""
+
+    ERROR = "error"  # it is refused
+    FORWARD = "forward"  # the last value before it in the series; the training mean where there is none
+    MEAN = "mean"  # the training mean, of the series where standardization is per series
+    ZERO = "zero"  # 0, and an indicator column says so
+
+
+@dataclass(frozen=True)
+class MissingPolicies:
+    """The policy of every real column.
+
+    A target that must be predicted is seldom worth refusing: as soon as any policy is declared, the target's own
+    is ``forward`` unless it is named or ``default`` says otherwise.
+
+    Attributes:
+        default: of the columns that are not named.
+        columns: column to its policy.
+    """
+
+    default: MissingPolicy = MissingPolicy.ERROR
+    columns: Mapping[str, MissingPolicy] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, entries: Sequence[str]) -> "MissingPolicies":
+        """Read entries such as ``forward`` (every column) and ``wind=mean`` (one column).
+
+        Raises:
+            ConfigError: no such policy, or a column or the default named twice.
+        """
+        default: MissingPolicy | None = None
+        columns: dict[str, MissingPolicy] = {}
+        for entry in entries:
+            column, _, name = (part.strip() for part in entry.rpartition("="))
+            policy = _policy(entry, name)
+            if column in columns or (not column and default is not None):
+                raise ConfigError(
+                    f"missing names {repr(column) if column else 'a default'} twice", next_step="Keep one."
+                )
+            if column:
+                columns[column] = policy
+            else:
+                default = policy
+        return cls(default or MissingPolicy.ERROR, columns)
+
+    def of(self, column: str, schema: Schema) -> MissingPolicy:
+        """The policy of a real column."""
+        if column in self.columns:
+            return self.columns[column]
+        if column == schema.target and self.columns and self.default is MissingPolicy.ERROR:
+            return MissingPolicy.FORWARD
+        return self.default
+
+    def check(self, schema: Schema) -> None:
+        """Refuse policies that do not fit the columns.
+
+        Raises:
+            SchemaError: a policy for a column that is no real column, or an indicator's name that is taken.
+        """
+        for column in self.columns:
+            if column in schema.category_columns:
+                raise SchemaError(
+                    f"missing names '{column}', which is a category column",
+                    next_step="Leave it out: a null in a category column is a category of its own.",
+                )
+            if column not in schema.real_columns:
+                raise SchemaError(
+                    f"missing names '{column}', which is not a real column of the schema",
+                    allowed=", ".join(schema.real_columns),
+                )
+        for column in self._marked(schema, schema.real_columns):
+            if column in schema.used_columns:
+                raise SchemaError(
+                    f"column '{column}' has the name of the indicator that the policy zero appends",
+                    next_step=f"Rename it, or choose another policy for '{column.removesuffix(MARK)}'.",
+                )
+
+    def with_indicators(self, schema: Schema) -> Schema:
+        """The schema with an indicator column for each column of policy ``zero``.
+
+        An indicator has the role of its column; that of the target is observed.
+        """
+        observed = self._marked(schema, (schema.target, *schema.observed.real))
+        return schema.model_copy(
+            update={
+                "static": _extended(schema.static, self._marked(schema, schema.static.real)),
+                "observed": _extended(schema.observed, observed),
+                "known": _extended(schema.known, self._marked(schema, schema.known.real)),
+            }
+        )
+
+    def indicators(self, schema: Schema) -> dict[str, str]:
+        """Name of each indicator column to the column that it is about."""
+        return {f"{column}{MARK}": column for column in self._zeroed(schema, schema.real_columns)}
+
+    def _zeroed(self, schema: Schema, columns: Sequence[str]) -> list[str]:
+        return [column for column in columns if self.of(column, schema) is MissingPolicy.ZERO]
+
+    def _marked(self, schema: Schema, columns: Sequence[str]) -> list[str]:
+        return [f"{column}{MARK}" for column in self._zeroed(schema, columns)]
+
+
+def filled(
+    values: _Floats, starts: npt.NDArray[np.int64], policy: MissingPolicy, means: npt.NDArray[np.floating]
+) -> _Floats:
+    """One column without missing values.
+
+    Args:
+        values: [R], NaN where a value is missing.
+        starts: [S + 1], first row of each series, and the number of rows.
+        policy: not ``error``, unless nothing is missing.
+        means: [S], training mean for each series.
+
+    Returns:
+        The values themselves where nothing is missing, else a new array. No value depends on a later row.
+    """
+    missing = np.isnan(values)
+    if not missing.any():
+        return values
+    if policy is MissingPolicy.ERROR:
+        raise ValueError("values are missing and the policy is error")
+    if policy is MissingPolicy.ZERO:
+        return np.where(missing, np.float32(0), values)
+    by_mean = np.repeat(means.astype(np.float32), np.diff(starts))
+    if policy is MissingPolicy.MEAN:
+        return np.where(missing, by_mean, values)
+    source = last_present(missing, starts)
+    return np.where(source >= 0, values[source], by_mean)
+
+
+def last_present(missing: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each row the last row of its series, up to itself, whose value is there: int64 [R], -1 for none."""
+    rows = np.arange(len(missing))
+    latest = np.maximum.accumulate(np.where(missing, -1, rows))
+    return np.where(latest >= np.repeat(starts[:-1], np.diff(starts)), latest, -1)
+
+
+def _policy(entry: str, name: str) -> MissingPolicy:
+    try:
+        return MissingPolicy(name)
+    except ValueError:
+        raise ConfigError(
+            f"missing holds '{entry}', and '{name}' is no policy",
+            allowed=f"{', '.join(MissingPolicy)}, alone for every real column or as column=policy",
+        ) from None
+
+
+def _extended(columns: Columns, real: Sequence[str]) -> Columns:
+    return columns.model_copy(update={"real": (*columns.real, *real)}) if real else columns
