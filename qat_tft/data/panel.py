@@ -1,5 +1,6 @@
 """A data set in memory: every series one after the other in one float32 buffer."""
 
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
@@ -9,6 +10,8 @@ import torch
 
 from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.schema import Schema
+
+_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")  # of a second; datetime would keep six digits of it
 
 
 class TimeKind(StrEnum):
@@ -109,14 +112,21 @@ def time_text(instant: int, kind: TimeKind) -> str:
 
 
 def parse_time(text: str | int | date, kind: TimeKind) -> int:
-    """Time of a text, date or step in the units of ``Panel.time``.
+    """Time of a text, date or step in the units of ``Panel.time``, exact to the nanosecond.
 
     Raises:
-        ValueError: it is not ISO 8601, or not a whole number where the panel counts steps.
+        ValueError: it is not ISO 8601, lies outside 1677-09-22 to 2262-04-11, or is not a whole number where the
+            panel counts steps.
     """
     if kind is TimeKind.STEP:
         return int(str(text))
-    moment = datetime.fromisoformat(str(text))
+    fraction = _FRACTION.search(str(text))
+    nanoseconds = int(fraction[1][:9].ljust(9, "0")) if fraction else 0
+    moment = datetime.fromisoformat(_FRACTION.sub("", str(text), count=1))
     if moment.tzinfo is not None:
         moment = moment.astimezone(UTC).replace(tzinfo=None)
-    return int(np.datetime64(moment, "ns").astype(np.int64))
+    seconds = int(np.datetime64(moment, "s").astype(np.int64))
+    instant = seconds * 1_000_000_000 + nanoseconds
+    if abs(instant) > np.iinfo(np.int64).max:
+        raise ValueError(f"{text} lies outside 1677-09-22 to 2262-04-11")
+    return instant

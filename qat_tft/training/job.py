@@ -79,6 +79,8 @@ def train(
     data = load_data(config.data, config.model, schema)
     difference = difference_for(data, config.data, config.model)
     config = config.with_seasonal_difference(difference.season)
+    if config.data.validation_from is None:
+        config = config.with_split(*map(data.panel.time_text, (data.split.validation_from, data.split.test_from)))
     progress = progress or Silent()
     if config.training.checkpoint_mode == "auto":
         config, reason = decide_mode(config, data.preprocessing.group_sizes(data.schema))

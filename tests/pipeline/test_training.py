@@ -17,6 +17,8 @@ import torch
 
 from qat_tft.cli.app import main
 from qat_tft.config import RunConfig
+from qat_tft.data.parquet import read_panel
+from qat_tft.data.split import Split
 from qat_tft.errors import DataError, NonFiniteLossError, RunFolderError
 from qat_tft.schema import Columns, Schema
 from qat_tft.training import files
@@ -139,6 +141,12 @@ def test_a_run_leaves_everything_that_later_steps_need(straight):
     assert straight.results.checkpointing["with_bytes"] < straight.results.checkpointing["without_bytes"]
     assert straight.folder.load_config().model.seasonal_difference == 24
     assert straight.folder.load_qat_model().phase == "frozen"
+
+
+def test_a_run_keeps_the_times_at_which_shares_cut_its_data(straight, data_file):
+    panel, settings = read_panel(data_file, SCHEMA), straight.folder.load_config().data
+    by_share = Split.by_fraction(panel, settings.validation, settings.test)
+    assert Split.by_time(panel, settings.validation_from, settings.test_from) == by_share
 
 
 def test_the_same_configuration_gives_the_same_run_to_the_bit(straight, data_file, tmp_path):
