@@ -34,6 +34,8 @@ class Panel:
         static: float32 [S, Vs]; the columns are those of ``schema.group("static")``.
         time: int64 [R]; see TimeKind.
         series_start: int64 [S + 1]; series s has the rows from series_start[s] up to series_start[s + 1].
+        segment_start: int64 [G + 1], likewise for the runs of rows that no window may leave; None where these are
+            the series.
         series_ids: the values of the id columns of each series, as text; () where there is no id column.
         series_code: int64 [S], index of each series among those seen in training, 0 = unseen; 0 before encoding.
         time_kind: what ``time`` counts.
@@ -59,6 +61,7 @@ class Panel:
     source: str = ""
     notes: tuple[str, ...] = ()
     preparation: Preparation = AS_IT_IS
+    segment_start: torch.Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -79,6 +82,28 @@ class Panel:
     def series_of_row(self) -> torch.Tensor:
         """Series of each row, int64 [R]."""
         return torch.repeat_interleave(torch.arange(len(self.series_ids)), self.lengths)
+
+    @property
+    def segments(self) -> torch.Tensor:
+        """Runs of rows that no window may leave, int64 [G + 1]: run g has the rows from entry g up to entry g + 1."""
+        return self.series_start if self.segment_start is None else self.segment_start
+
+    def series_at(self, rows: torch.Tensor) -> torch.Tensor:
+        """Series of each of these rows, int64 of the same shape."""
+        return torch.searchsorted(self.series_start, rows.contiguous(), right=True) - 1
+
+    def first_at(self, starts: torch.Tensor, instant: int) -> torch.Tensor:
+        """For runs of rows between these starts, the first row at or after an instant, int64 [starts - 1].
+
+        It is the row after the run where the whole run lies before. Times rise within each run.
+        """
+        low, high = starts[:-1].clone(), starts[1:].clone()
+        while bool((open_ := low < high).any()):  # bisection in all runs at once
+            middle = torch.where(open_, (low + high) // 2, 0)
+            before = self.time[middle] < instant
+            low = torch.where(open_ & before, middle + 1, low)
+            high = torch.where(open_ & ~before, middle, high)
+        return low
 
     def series_name(self, series: int) -> str:
         """A series for messages: ``city=Seattle``."""

@@ -6,13 +6,13 @@ B windows of a batch, V columns of a group.
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch.utils.data import Dataset
 
 from qat_tft.data.panel import Panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.vocabulary import UNKNOWN
+from qat_tft.data.window_index import WindowIndex
 from qat_tft.errors import DataError
 
 _NAMED_SERIES = 5
@@ -32,7 +32,8 @@ class Batch(NamedTuple):
 class Windows(Dataset[Batch]):
     """Every window of one part of a panel: ``history`` rows to look at and the next ``horizon`` to forecast.
 
-    Steps are rows: a gap in time does not break a window. Windows stand in the order of series, then of time.
+    Steps are rows: a gap in time breaks a window only where the panel has segments. Windows stand in the order of
+    series, then of time.
 
     Args:
         panel: encoded by ``Preprocessing.encode``, unless it has no category column.
@@ -71,7 +72,7 @@ class Windows(Dataset[Batch]):
         self.part = None if part is None else Part(part)
         self.unknown_rate = unknown_rate if self.part is Part.TRAIN else 0.0
         self.skipped = tuple(panel.series_name(series) for series in self._too_short())
-        self._first, self._series = self._find(split, stride)
+        self._index = self._find(split, stride)
         self._known = _known_places(panel)
         if not len(self):
             raise self._no_windows(split)
@@ -90,14 +91,14 @@ class Windows(Dataset[Batch]):
         first_missing = first_missing.scatter_reduce(0, panel.series_of_row, origin, "amin")
         start = torch.minimum(first_missing, ends - horizon) - history
         fits = start >= panel.series_start[:-1]
-        windows._first, windows._series = start[fits], torch.arange(len(ends))[fits]
+        windows._index = WindowIndex.of(start[fits], start[fits] + 1, torch.arange(len(ends))[fits])
         if not len(windows):
             raise windows._no_windows(None)
         return windows
 
     def __len__(self) -> int:
         """Number of windows."""
-        return len(self._first)
+        return len(self._index)
 
     def __getitem__(self, indices: int | Sequence[int] | torch.Tensor) -> Batch:
         """The windows of these indices as one batch; a single index gives a batch of one."""
@@ -109,8 +110,8 @@ class Windows(Dataset[Batch]):
         Without ``mask_seed`` nothing is replaced. The same arguments give the same batch.
         """
         count = len(indices)
-        series = self._series[indices]
-        first = self._first[indices].unsqueeze(1)
+        series = self._index.series_of(indices)
+        first = self._index.rows(indices).unsqueeze(1)
         past = (first + torch.arange(self.history)).flatten()
         ahead = (first + torch.arange(self.history, self.history + self.horizon)).flatten()
         rows = self.panel.values.index_select(0, ahead)
@@ -125,12 +126,12 @@ class Windows(Dataset[Batch]):
 
     def target_rows(self, indices: int | Sequence[int] | torch.Tensor) -> torch.Tensor:
         """Rows of the panel that the windows forecast, int64 [B, horizon]."""
-        first = self._first[torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64))].unsqueeze(1)
+        first = self._index.rows(torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64))).unsqueeze(1)
         return first + torch.arange(self.history, self.history + self.horizon)
 
     def series_of(self, indices: int | Sequence[int] | torch.Tensor) -> torch.Tensor:
         """Place of each window's series in ``panel.series_ids``, int64 [B]."""
-        return self._series[torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64))]
+        return self._index.series_of(torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64)))
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -147,19 +148,16 @@ class Windows(Dataset[Batch]):
         short = self.panel.lengths < self.history + self.horizon
         return [int(series) for series in torch.nonzero(short).flatten()]
 
-    def _find(self, split: Split | None, stride: int) -> tuple[torch.Tensor, torch.Tensor]:
-        panel = self.panel
-        series = panel.series_of_row.numpy()
-        rows = np.arange(panel.rows)
-        inside = rows + self.history + self.horizon <= panel.series_start[1:].numpy()[series]
-        inside &= (rows - panel.series_start[:-1].numpy()[series]) % stride == 0
-        first = rows[inside]
+    def _find(self, split: Split | None, stride: int) -> WindowIndex:
+        segments = self.panel.segments
+        begin, end = segments[:-1], segments[1:]  # of the first rows that windows may have, and of all their rows
         if split is not None and self.part is not None:
             since, until = split.bounds(self.part)
-            time = panel.time.numpy()
-            begins, ends = time[first + self.history], time[first + self.history + self.horizon - 1]
-            first = first[(begins >= since) & (ends < until)]
-        return torch.from_numpy(first.astype(np.int64)), torch.from_numpy(series[first].astype(np.int64))
+            target = self.panel.first_at(segments, since) - self.history
+            begin = begin + ((target - begin).clamp(min=0) + stride - 1) // stride * stride
+            end = self.panel.first_at(segments, until)
+        end = end - self.history - self.horizon + 1
+        return WindowIndex.of(begin, end, self.panel.series_at(segments[:-1]), stride)
 
     def _no_windows(self, split: Split | None) -> DataError:
         need = self.history + self.horizon
