@@ -226,13 +226,13 @@ class RunConfig(Section):
         model = self.model.model_copy(update={"seasonal_difference": season})
         return self.model_copy(update={"model": model})
 
-    def with_checkpoint_mode(self, mode: ModeName) -> Self:
-        """Return the same configuration with the mode that `auto` stood for; the budget has done its work."""
     def with_split(self, validation_from: str, test_from: str) -> Self:
         """Return the same configuration with the times at which the shares of validation and test cut."""
         decided = {"validation_from": validation_from, "test_from": test_from}
         return self.model_copy(update={"data": self.data.model_copy(update=decided)})
 
+    def with_checkpoint_mode(self, mode: ModeName) -> Self:
+        """Return the same configuration with the mode that `auto` stood for; the budget has done its work."""
         asked = self.training.use_gradient_checkpointing and mode != "off"
         decided = {"checkpoint_mode": mode, "memory_budget": None, "use_gradient_checkpointing": asked}
         return self.model_copy(update={"training": self.training.model_copy(update=decided)})
