@@ -6,6 +6,7 @@ Legend: C variables of one chunk, V variables.
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Protocol
 
 import torch
 from torch import Tensor, distributed, nn
@@ -29,11 +30,24 @@ class Phase(StrEnum):
     FROZEN = "frozen"
 
 
+class Statistics(Protocol):
+    """What calibration collects of one quantizer's activations, where it is not their average extremes."""
+
+    def add(self, x: Tensor, part: slice) -> None:
+        """Take in finite values [C, n] of the ranges in `part`."""
+        ...
+
+    def bounds(self) -> tuple[Tensor, Tensor]:
+        """Return the lowest and highest value of every range, each [V]."""
+        ...
+
+
 class ActivationQuantizer(nn.Module):
     """Fake-quantizes activations within a range that is the moving average of the batches' extremes.
 
     The average is the plain mean of the first hundred batches, then exponential with `AVERAGING`. A batch with a
     value that is not finite leaves the range as it is. Under data parallelism the extremes are those of all ranks.
+    While `statistics` are set, they take in the activations instead (see `calibrate`).
 
     Args:
         codes: the integer range.
@@ -54,10 +68,11 @@ class ActivationQuantizer(nn.Module):
         shape = () if variables is None else (variables,)
         self.codes = codes
         self.phase = Phase.FLOAT
+        self.statistics: Statistics | None = None
         for name in ("minimum", "maximum"):
             self.register_buffer(name, torch.zeros(shape))
         self.register_buffer("batches", torch.zeros(shape, dtype=torch.int64))
-        self.register_buffer("scale", torch.ones(shape))
+        self._make_scale(torch.ones(shape))
         self.register_buffer("zero_point", torch.zeros(shape))
 
     @property
@@ -65,6 +80,11 @@ class ActivationQuantizer(nn.Module):
         """Whether every range has seen at least one finite batch and has a usable scale."""
         usable = torch.isfinite(self.scale) & (self.scale > 0)
         return bool(((self.batches > 0) & usable).all())
+
+    @property
+    def per_variable(self) -> bool:
+        """Whether there is a range per variable, rather than one for the whole tensor."""
+        return self.minimum.dim() > 0
 
     def forward(self, x: Tensor, part: slice = WHOLE) -> Tensor:
         """Return x, fake-quantized in the phases `qat` and `frozen`.
@@ -78,35 +98,72 @@ class ActivationQuantizer(nn.Module):
         scale, zero_point = recall(self, x, lambda: self._scale_and_zero_point(x, part))
         if self.phase is Phase.CALIBRATE:
             return x
-        shape = (-1,) + (1,) * (x.dim() - 1) if self.scale.dim() else ()
-        return fake_quantize(x, scale.view(shape), zero_point.view(shape), self.codes)
+        return fake_quantize(x, self._against(scale, x), self._against(zero_point, x), self.codes)
+
+    @torch.no_grad()
+    def set_range(self, low: Tensor, high: Tensor) -> None:
+        """Take these bounds, [] or [V], as the range wherever at least one batch was observed."""
+        seen = self.batches > 0
+        low, high = low.view_as(seen).float().clamp_max(0), high.view_as(seen).float().clamp_min(0)
+        self._move(torch.where(seen, low, self.minimum), torch.where(seen, high, self.maximum), WHOLE)
+
+    def _make_scale(self, scale: Tensor) -> None:
+        self.register_buffer("scale", scale)
+
+    def _write_scale(self, scale: Tensor, part: slice) -> None:
+        self._part(self.scale, part).copy_(scale)
 
     def _scale_and_zero_point(self, x: Tensor, part: slice) -> tuple[Tensor, Tensor]:
         if self.phase is Phase.CALIBRATE or (self.phase is Phase.QAT and self.training):
-            self._observe(x.detach(), part)
+            self._observe(x.detach().float(), part)
         return self._part(self.scale, part), self._part(self.zero_point, part)
 
     @torch.no_grad()
     def _observe(self, x: Tensor, part: slice) -> None:
-        low, high = _extremes(x.float(), per_variable=self.scale.dim() > 0)
-        minimum, maximum = self._part(self.minimum, part), self._part(self.maximum, part)
-        batches = self._part(self.batches, part)
+        low, high = _extremes(x, per_variable=self.per_variable)
         finite = torch.isfinite(low) & torch.isfinite(high)
-        weight = (1 / (batches + 1).float()).clamp_min(AVERAGING)
-        minimum.copy_(torch.where(finite, torch.lerp(minimum, low, weight), minimum))
-        maximum.copy_(torch.where(finite, torch.lerp(maximum, high, weight), maximum))
+        batches = self._part(self.batches, part)
+        if self.statistics is not None:
+            rows = x.flatten(1) if self.per_variable else x.reshape(1, -1)
+            self.statistics.add(torch.where(finite.view(-1, 1), rows, 0.0), part)
+        else:
+            weight = torch.where(finite, (1 / (batches + 1).float()).clamp_min(AVERAGING), 0.0)
+            minimum, maximum = self._part(self.minimum, part), self._part(self.maximum, part)
+            low, high = torch.where(finite, low, minimum), torch.where(finite, high, maximum)
+            self._move(torch.lerp(minimum, low, weight), torch.lerp(maximum, high, weight), part)
         batches.add_(finite)
-        scale = ((maximum - minimum) / (self.codes.high - self.codes.low)).clamp_min(torch.finfo(torch.float32).tiny)
-        self._part(self.scale, part).copy_(scale)
-        zero_point = (self.codes.low - minimum / scale).round().clamp(self.codes.low, self.codes.high)
+
+    def _move(self, minimum: Tensor, maximum: Tensor, part: slice) -> None:
+        self._part(self.minimum, part).copy_(minimum)
+        self._part(self.maximum, part).copy_(maximum)
+        scale, zero_point = scale_and_zero_point(minimum, maximum, self.codes)
+        self._write_scale(scale, part)
         self._part(self.zero_point, part).copy_(zero_point)
 
     def _part(self, buffer: Tensor, part: slice) -> Tensor:
         return buffer[part] if buffer.dim() else buffer
 
+    def _against(self, values: Tensor, x: Tensor) -> Tensor:
+        return values.view(-1, *(1,) * (x.dim() - 1)) if self.per_variable else values
+
     def extra_repr(self) -> str:
         """Return the integer range and how many ranges there are."""
-        return f"codes={self.codes.low}..{self.codes.high}, ranges={self.scale.numel()}, phase={self.phase}"
+        return f"codes={self.codes.low}..{self.codes.high}, ranges={self.minimum.numel()}, phase={self.phase}"
+
+
+def scale_and_zero_point(minimum: Tensor, maximum: Tensor, codes: IntegerRange) -> tuple[Tensor, Tensor]:
+    """Return scale and zero point, of the shape of the bounds, that spread the codes over a range that holds zero.
+
+    Signed codes are symmetric: zero point 0, and the larger of both magnitudes has the highest code.
+    """
+    if codes.signed:
+        scale = torch.maximum(-minimum, maximum) / codes.high
+    else:
+        scale = (maximum - minimum) / (codes.high - codes.low)
+    scale = scale.clamp_min(torch.finfo(torch.float32).tiny)
+    if codes.signed:
+        return scale, torch.zeros_like(scale)
+    return scale, (codes.low - minimum / scale).round().clamp(codes.low, codes.high)
 
 
 def _extremes(x: Tensor, *, per_variable: bool) -> tuple[Tensor, Tensor]:
