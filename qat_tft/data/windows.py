@@ -41,7 +41,7 @@ class Windows(Dataset[Batch]):
         horizon: rows to forecast, at least 1.
         split: where the parts lie; None takes the whole panel as one part.
         part: which part must hold all target rows; only with ``split``.
-        stride: rows from one window of a series to the next.
+        stride: rows from one window of a series to the next; the first is the first one possible in the part.
         unknown_rate: share of training windows in which a category column, or the series, is replaced by the
             unknown code, each drawn on its own, so that code 0 is trained. Acts in the training part only.
 
@@ -154,7 +154,7 @@ class Windows(Dataset[Batch]):
         if split is not None and self.part is not None:
             since, until = split.bounds(self.part)
             target = self.panel.first_at(segments, since) - self.history
-            begin = begin + ((target - begin).clamp(min=0) + stride - 1) // stride * stride
+            begin = torch.maximum(begin, target)
             end = self.panel.first_at(segments, until)
         end = end - self.history - self.horizon + 1
         return WindowIndex.of(begin, end, self.panel.series_at(segments[:-1]), stride)

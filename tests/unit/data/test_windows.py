@@ -239,6 +239,13 @@ def test_a_stride_keeps_every_nth_window_of_each_series() -> None:
     assert third.target_rows(range(len(third)))[:, 0].tolist() == expected
 
 
+def test_a_stride_begins_with_the_first_window_of_the_part() -> None:
+    panel, split = panel_of([list(range(40)), list(range(7, 40))]), Split(20, 21, 37)
+    test = Windows(panel, history=5, horizon=3, split=split, part="test", stride=4)
+    targets = panel.time[test.target_rows(range(len(test)))[:, 0]].tolist()
+    assert targets == [21, 25, 29, 33] * 2
+
+
 def test_one_index_gives_a_batch_of_one() -> None:
     windows = Windows(panel_of([list(range(20))]), history=5, horizon=2)
     assert windows[3].historical.shape == (1, 5, 5)
