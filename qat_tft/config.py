@@ -172,7 +172,9 @@ class QuantizationConfig(Section):
 
     use_qat: bool = Field(default=False, description="train quantization-aware after the floating-point epochs")
     use_int8: bool = Field(default=False, description="also export the INT8 ONNX file at the end")
-    target: Literal["x86", "portable"] = Field(default="x86", description="profile of the CPU that runs the file")
+    target: Literal["x86", "x86-vnni", "arm64", "tensorrt", "portable"] = Field(
+        default="x86", description="profile of the machine that runs the file"
+    )
     qat_epochs: PositiveInt = Field(default=3, description="quantization-aware epochs")
     qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")
     calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")

@@ -74,9 +74,11 @@ def build_model(sizes: Sizes | None = None, seed: int = 0, **changes: object) ->
 def make_qat_model() -> Callable[..., QATTemporalFusionTransformer]:
     """Build a calibrated QAT test model in phase `qat`; equal arguments give equal weights and ranges."""
 
-    def build(sizes: Sizes | None = None, seed: int = 0, **changes: object) -> QATTemporalFusionTransformer:
+    def build(
+        sizes: Sizes | None = None, seed: int = 0, target: str = "x86", **changes: object
+    ) -> QATTemporalFusionTransformer:
         sizes = sizes or Sizes()
-        model = QATTemporalFusionTransformer(build_model(sizes, seed, **changes), scheme_for("x86"))
+        model = QATTemporalFusionTransformer(build_model(sizes, seed, **changes), scheme_for(target))
         generator = torch.Generator().manual_seed(seed)
         calibrate(model, [sizes.inputs(8, generator) for _ in range(3)])
         model.set_phase("qat")

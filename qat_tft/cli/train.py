@@ -112,7 +112,9 @@ def train(
     ] = None,
     target_profile: Annotated[
         str | None,
-        setting("quantization.target", "--target-profile", panel=_QUANTIZE, metavar="x86|portable"),
+        setting(
+            "quantization.target", "--target-profile", panel=_QUANTIZE, metavar="x86|x86-vnni|arm64|tensorrt|portable"
+        ),
     ] = None,
     runs_dir: Annotated[
         str, typer.Option("--runs-dir", help="Folder of all runs.", rich_help_panel=_RUN, metavar="FOLDER")

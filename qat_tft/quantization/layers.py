@@ -47,7 +47,7 @@ class QuantizedLinear(nn.Module):
 
 
 class IntegerLinear(nn.Module):
-    """A linear layer over uint8 inputs and an int8 weight [in, out] with one scale per output."""
+    """A linear layer over 8-bit inputs and an int8 weight [in, out] with one scale per output."""
 
     weight: Tensor
     weight_scale: Tensor
@@ -77,7 +77,7 @@ class IntegerLinear(nn.Module):
 
 
 class IntegerInput(nn.Module):
-    """Rounds to uint8 and back with one scale: the QuantizeLinear and DequantizeLinear before a product."""
+    """Rounds to 8 bits and back with one scale: the QuantizeLinear and DequantizeLinear before a product."""
 
     def __init__(self, quantizer: ActivationQuantizer) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class IntegerInput(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return x on the integer grid, as floating point."""
-        parameters = (self.scale, self.zero_point, *code_range(self.codes), torch.uint8)
+        parameters = (self.scale, self.zero_point, *code_range(self.codes), stored_type(self.codes))
         rounded: Tensor = decomposed.dequantize_per_tensor(decomposed.quantize_per_tensor(x, *parameters), *parameters)
         return rounded
 
@@ -101,6 +101,7 @@ class QuantizedVariableLinear(nn.Module):
         super().__init__()
         self.weight, self.bias = weight, bias
         self.codes = scheme.weights
+        self.explicit_pairs = scheme.explicit_pairs
         self.input = ActivationQuantizer(scheme.activations, weight.shape[0])
 
     @classmethod
@@ -132,6 +133,7 @@ class QuantizedVariableLinear(nn.Module):
         input_scale, zero_point = self.input.scale.double(), self.input.zero_point.double()
         factor = scale.double().transpose(1, 2) * input_scale.view(-1, 1, 1)  # [V, 1, out]
         sums = codes.double().sum(-1).unsqueeze(1) * zero_point.view(-1, 1, 1)  # [V, 1, out]
+        rounding = _explicit_codes if self.explicit_pairs else _codes
         tensors = (
             codes.transpose(1, 2),
             factor.float(),
@@ -139,19 +141,32 @@ class QuantizedVariableLinear(nn.Module):
             self.input.scale,
             self.input.zero_point.to(torch.int32),
         )
-        return CutLayer(_integer_product(self.codes, self.input.codes), tensors, sizes)
+        return CutLayer(_integer_product(self.codes, partial(rounding, self.input.codes)), tensors, sizes)
 
 
-def _integer_product(weight_codes: IntegerRange, input_codes: IntegerRange) -> Callable[..., Tensor]:
+def _integer_product(weight_codes: IntegerRange, codes_of: Callable[..., Tensor]) -> Callable[..., Tensor]:
     def product(weight: Tensor, factor: Tensor, offset: Tensor, scale: Tensor, zero_point: Tensor, x: Tensor) -> Tensor:
-        bounds = code_range(input_codes)
-        rounded = decomposed.quantize_per_channel(x, scale, zero_point, 0, *bounds, torch.uint8)
-        codes = decomposed.dequantize_per_tensor(rounded, 1.0, 0, *bounds, torch.uint8)
         weights = decomposed.dequantize_per_tensor(weight, 1.0, 0, *code_range(weight_codes), torch.int8)
-        result: Tensor = codes @ weights * factor + offset
+        result: Tensor = codes_of(scale, zero_point, x) @ weights * factor + offset
         return result
 
     return product
+
+
+def _codes(codes: IntegerRange, scale: Tensor, zero_point: Tensor, x: Tensor) -> Tensor:
+    # One QuantizeLinear along the variables [C, N, in]; the DequantizeLinear behind it has scale 1.
+    bounds, kind = code_range(codes), stored_type(codes)
+    rounded = decomposed.quantize_per_channel(x, scale, zero_point, 0, *bounds, kind)
+    result: Tensor = decomposed.dequantize_per_tensor(rounded, 1.0, 0, *bounds, kind)
+    return result
+
+
+def _explicit_codes(codes: IntegerRange, scale: Tensor, zero_point: Tensor, x: Tensor) -> Tensor:
+    # The variables' scales stand in a division, so that the pair has one scale, 1; signed codes have zero point 0.
+    parameters = (1.0, 0, *code_range(codes), stored_type(codes))
+    rounded = decomposed.quantize_per_tensor(x / scale.view(-1, 1, 1), *parameters)
+    result: Tensor = decomposed.dequantize_per_tensor(rounded, *parameters)
+    return result
 
 
 def quantized_weight(weight: Tensor, phase: Phase, codes: IntegerRange) -> Tensor:
@@ -169,3 +184,8 @@ def integer_weight(weight: Tensor, codes: IntegerRange) -> tuple[Tensor, Tensor]
 def code_range(codes: IntegerRange) -> tuple[int, int]:
     """Return lowest and highest code, as the decomposed operators take them."""
     return codes.low, codes.high
+
+
+def stored_type(codes: IntegerRange) -> torch.dtype:
+    """Return the type that codes are stored in."""
+    return torch.int8 if codes.signed else torch.uint8

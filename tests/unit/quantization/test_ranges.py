@@ -71,6 +71,16 @@ def test_scale_and_zero_point_cover_the_range_and_hold_zero_exactly():
     assert module(torch.tensor([3.0])).item() == pytest.approx(3.0, abs=module.scale.item())
 
 
+def test_signed_codes_are_symmetric_around_zero():
+    module = ActivationQuantizer(scheme_for("tensorrt").activations)
+    module.phase = Phase.CALIBRATE
+    module(torch.tensor([-3.0, 1.0]))
+    assert module.zero_point.item() == 0
+    assert module.scale.item() == pytest.approx(3 / 127)
+    module.phase = Phase.FROZEN
+    assert module(torch.tensor([-100.0, 0.0, 3.0])).tolist() == pytest.approx([-128 * 3 / 127, 0.0, 3.0])
+
+
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("phase", ["calibrate", "qat"])
 def test_a_batch_that_is_not_finite_leaves_the_range_as_it_was(value, phase):
