@@ -3,19 +3,24 @@
 Days of the week and weeks are those of ISO 8601: Monday is day 1, and week 1 holds the year's first Thursday.
 """
 
+from __future__ import annotations
+
 import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qat_tft.data.panel import TimeKind
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Kind, Schema
+
+if TYPE_CHECKING:  # at run time it would bring torch to every command line
+    from qat_tft.data.panel import TimeKind
 
 PREFIX = "calendar."
 
@@ -52,7 +57,7 @@ class Calendar:
     zone: str | None
 
     @classmethod
-    def of(cls, features: Sequence[str], kind: TimeKind, zone: str | None, *, where: str = "") -> "Calendar":
+    def of(cls, features: Sequence[str], kind: TimeKind, zone: str | None, *, where: str = "") -> Calendar:
         """The columns of these features, such as ``hour`` and ``month:category``.
 
         Args:
@@ -67,7 +72,7 @@ class Calendar:
             ValueError: a feature that ``parse_calendar`` refuses.
         """
         parsed = parse_calendar(features)
-        if parsed and kind is TimeKind.STEP:
+        if parsed and kind == "step":
             raise DataError(
                 "the time column counts steps, which have no calendar",
                 where=where,
@@ -75,7 +80,7 @@ class Calendar:
                 next_step="Leave calendar features out, or write the time as a timestamp.",
             )
         within_day = [name for name, _ in parsed if name in _CYCLES and _CYCLES[name].within_day]
-        if within_day and kind is TimeKind.DATE:
+        if within_day and kind == "date":
             raise DataError(
                 f"the time column holds dates, which have no {' and no '.join(within_day)}",
                 where=where,
@@ -185,9 +190,9 @@ def _code(cycle: _Cycle, local: Local) -> npt.NDArray[np.float32]:
 
 
 def _decimal_years(local: Local) -> npt.NDArray[np.float32]:
-    days = _day_of_year(local) + local.astype("datetime64[ns]").astype(np.int64) % _DAY / _DAY
-    year = local.astype("datetime64[Y]").astype(np.int64) + 1970
-    return np.asarray(year - _FIRST_YEAR + days / _days_in_year(local), dtype=np.float32)
+    days = _day_of_year(local) + _since_1970(local, "ns") % _DAY / _DAY
+    year = _since_1970(local, "Y") + 1970 - _FIRST_YEAR
+    return np.asarray(year + days / _days_in_year(local), dtype=np.float32)
 
 
 def _is_weekend(local: Local) -> npt.NDArray[np.float32]:
@@ -195,15 +200,20 @@ def _is_weekend(local: Local) -> npt.NDArray[np.float32]:
 
 
 def _within(unit: str, whole: int) -> Callable[[Local], Places]:
-    return lambda local: local.astype(f"datetime64[{unit}]").astype(np.int64) % whole
+    return lambda local: _since_1970(local, unit) % whole
 
 
 def _always(length: int) -> Callable[[Local], int]:
     return lambda local: length
 
 
+def _since_1970(local: Local, unit: str) -> Places:
+    units: Places = local.astype(f"datetime64[{unit}]").astype(np.int64)
+    return units
+
+
 def _weekday(local: Local) -> Places:
-    return (local.astype("datetime64[D]").astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday, place 3
+    return (_since_1970(local, "D") + 3) % 7  # 1970-01-01 was a Thursday, place 3
 
 
 def _days_between(start: Local, end: Local) -> Places:
@@ -239,12 +249,11 @@ def _weeks_in_year(local: Local) -> Places:
 
 def _thursday(local: Local) -> Local:
     """The Thursday of the same week: its calendar year is the ISO year of the week."""
-    day = local.astype("datetime64[D]")
-    return np.asarray(day + (3 - _weekday(local)))
+    return np.asarray(local.astype("datetime64[D]") + (3 - _weekday(local)))
 
 
 def _month(local: Local) -> Places:
-    return local.astype("datetime64[M]").astype(np.int64) % 12
+    return _since_1970(local, "M") % 12
 
 
 def _quarter(local: Local) -> Places:
