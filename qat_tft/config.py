@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import tomli_w
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.segments import parse_segments, segments_of
+from qat_tft.data.calendar import parse_calendar
 from qat_tft.data.preparation import DuplicatePolicy, GapPolicy, Preparation
 from qat_tft.errors import ConfigError
 
@@ -57,6 +58,15 @@ class DataConfig(Section):
     )
     duplicates: DuplicatePolicy = Field(default="error", description="rows of the same series and time")
     gaps: GapPolicy = Field(default="ignore", description="time steps without a row")
+    calendar: Names = Field(
+        default=(), description="known columns made of the time, such as hour,day_of_week,month:category"
+    )
+
+    @field_validator("calendar")
+    @classmethod
+    def _calendar_is_known(cls, features: tuple[str, ...]) -> tuple[str, ...]:
+        parse_calendar(features)
+        return features
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -69,7 +79,7 @@ class DataConfig(Section):
     @property
     def preparation(self) -> Preparation:
         """What these settings do to rows between the file and the windows."""
-        return Preparation(duplicates=self.duplicates, gaps=self.gaps)
+        return Preparation(duplicates=self.duplicates, gaps=self.gaps, calendar=self.calendar)
 
 
 class ModelConfig(Section):

@@ -169,10 +169,13 @@ class Schema(BaseModel):
         return self.model_copy(update={"observed": self.observed.model_copy(update={"real": real})})
 
     def without(self, columns: Collection[str]) -> "Schema":
-        """The schema without these static, observed and known real columns."""
+        """The schema without these static, observed and known columns."""
 
         def kept(of_role: Columns) -> Columns:
-            return of_role.model_copy(update={"real": tuple(name for name in of_role.real if name not in columns)})
+            return Columns(
+                real=tuple(name for name in of_role.real if name not in columns),
+                category=tuple(name for name in of_role.category if name not in columns),
+            )
 
         roles = {"static": self.static, "observed": self.observed, "known": self.known}
         return self.model_copy(update={role: kept(of_role) for role, of_role in roles.items()})

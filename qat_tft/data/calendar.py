@@ -88,7 +88,7 @@ class Calendar:
             )
         if zone is not None:
             _refuse_unknown_zone(zone, where)
-        return cls(tuple(column for feature in parsed for column in _columns(*feature)), zone)
+        return cls(calendar_columns(features), zone)
 
     def values(self, instants: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.float32]]:
         """Column name to float32 [rows], for instants as ``Panel.time`` counts them."""
@@ -120,6 +120,11 @@ def parse_calendar(features: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return tuple(parsed)
 
 
+def calendar_columns(features: Sequence[str]) -> tuple[CalendarColumn, ...]:
+    """The columns of these features in their order; ValueError as ``parse_calendar``."""
+    return tuple(column for feature in parse_calendar(features) for column in _columns(*feature))
+
+
 def with_calendar(schema: Schema, features: Sequence[str]) -> Schema:
     """The schema with the columns of these features appended to the known ones; itself without features.
 
@@ -127,7 +132,7 @@ def with_calendar(schema: Schema, features: Sequence[str]) -> Schema:
         SchemaError: it has a column of such a name already.
         ValueError: a feature that ``parse_calendar`` refuses.
     """
-    columns = [column for feature in parse_calendar(features) for column in _columns(*feature)]
+    columns = calendar_columns(features)
     taken = [column.name for column in columns if column.name in schema.roles()]
     if taken:
         raise SchemaError(
@@ -217,7 +222,7 @@ def _weekday(local: Local) -> Places:
 
 
 def _days_between(start: Local, end: Local) -> Places:
-    return (end.astype("datetime64[D]") - start.astype("datetime64[D]")).astype(np.int64)
+    return _since_1970(end, "D") - _since_1970(start, "D")
 
 
 def _day_of_month(local: Local) -> Places:

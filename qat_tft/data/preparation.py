@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from qat_tft.data.calendar import calendar_columns, parse_calendar, with_calendar
 from qat_tft.data.missing import MissingPolicies
 from qat_tft.errors import SchemaError
 from qat_tft.schema import PRESENT, Schema
@@ -24,17 +25,20 @@ class Preparation:
         missing: policies for missing values, as ``MissingPolicies.parse`` reads them.
         min_history: fewest rows of a window's history. Shorter ones are padded at the front, and the column
             ``history.present`` tells rows from padding; None: every history has its full length.
+        calendar: features of the time column that become known columns, as ``parse_calendar`` reads them.
     """
 
     duplicates: DuplicatePolicy = "error"
     gaps: GapPolicy = "ignore"
     missing: tuple[str, ...] = ()
     min_history: int | None = None
+    calendar: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, policies in (("duplicates", DuplicatePolicy), ("gaps", GapPolicy)):
             if getattr(self, name) not in get_args(policies):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(get_args(policies))}")
+        parse_calendar(self.calendar)
 
     @cached_property
     def policies(self) -> MissingPolicies:
@@ -48,15 +52,17 @@ class Preparation:
             SchemaError: a policy that does not fit the schema, or a column with the name of a derived one.
         """
         self.policies.check(schema)
-        if self.min_history is None:
-            return self.policies.with_indicators(schema)
-        if PRESENT in schema.used_columns:
-            raise SchemaError(f"column '{PRESENT}' has the name of a derived column", next_step="Rename it.")
-        return self.policies.with_indicators(schema).with_observed(PRESENT)
+        effective = self.policies.with_indicators(schema)
+        if self.min_history is not None:
+            if PRESENT in schema.used_columns:
+                raise SchemaError(f"column '{PRESENT}' has the name of a derived column", next_step="Rename it.")
+            effective = effective.with_observed(PRESENT)
+        return with_calendar(effective, self.calendar)
 
     def source_schema(self, effective: Schema) -> Schema:
         """The schema that ``effective_schema`` made this of: without the derived columns."""
         derived = {*self.policies.indicators(effective), *(() if self.min_history is None else (PRESENT,))}
+        derived.update(column.name for column in calendar_columns(self.calendar))
         return effective.without(derived)
 
     def to_json(self) -> dict[str, Any]:
@@ -74,8 +80,8 @@ class Preparation:
         unknown = sorted(given.keys() - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"preparation {', '.join(unknown)} is not known to this version")
-        if "missing" in given:
-            given["missing"] = tuple(given["missing"])
+        for name in given.keys() & {"missing", "calendar"}:
+            given[name] = tuple(given[name])
         return cls(**given)
 
 
