@@ -1,6 +1,6 @@
-"""The seasonal naive forecast, what a model has to beat: the value one season ago, with quantiles of its errors.
+"""What a model has to beat: the value one season ago, or the last value, with quantiles of its errors.
 
-Legend: N windows, F horizon, Q quantiles, S series, K seasons back (1 for steps within the first season).
+Legend: N windows, F horizon, Q quantiles, S series, R rows, K seasons back (1 for steps within the first season).
 """
 
 from __future__ import annotations
@@ -8,14 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from qat_tft.data.missing import last_present
 from qat_tft.data.panel import Panel, TimeKind
 
 DAY = timedelta(days=1) // timedelta(microseconds=1) * 1000
 """Nanoseconds of a day."""
+LAST_VALUE = 1
+"""The season whose naive forecast is the last value, also called a random walk."""
 _FEWEST_ERRORS = 20
+_MOST_ROWS = 2**22  # whose errors are looked at; more would change no quantile that is worth printing
 _WORKED_WEEKENDS = 0.1
 _BY_DAYS = ((6, 8, 52), (28, 31.5, 12), (89, 93, 4), (360, 370, 1))
 
@@ -47,21 +53,27 @@ def season_of(panel: Panel) -> int:
 
 @dataclass(frozen=True)
 class SeasonalNaive:
-    """A fitted seasonal naive forecast.
+    """A fitted seasonal naive forecast; with a season of one row it repeats the last value.
 
-    The point forecast of a step is the latest value known that lies a whole number of seasons before it; where a
-    series does not reach back that far, its last known value. A quantile adds that quantile of the errors which
-    the point forecast made on the series' training rows; the median adds nothing.
+    The point forecast of a step is the latest value known that lies a whole number of seasons before it; where the
+    series does not reach back that far, or has no target there, its last known target; where it has none at all,
+    the median of the training targets. A quantile adds that quantile of the errors which the point forecast made
+    on the series' training rows; the median adds nothing.
 
     Attributes:
         panel: holds the values to look back at.
         season: rows of one season.
         offsets: what a quantile adds, [S, K, Q].
+        center: the median of the training targets.
+        latest: int64 [R], the last row of the series up to each row that has a target, -1 for none; None where
+            every row has one.
     """
 
     panel: Panel
     season: int
     offsets: Tensor
+    center: float
+    latest: Tensor | None
 
     @classmethod
     def fit(
@@ -70,52 +82,96 @@ class SeasonalNaive:
         """Collect the errors of the point forecast.
 
         Args:
-            panel: all rows.
-            training: bool [rows], true for training rows.
+            panel: all rows; a target may be NaN.
+            training: bool [R], true for training rows.
             season: rows of one season.
             horizon: steps to forecast.
             levels: quantiles, ascending.
         """
         back = -(-horizon // season)
-        offsets = torch.stack([_offsets(panel, training, k * season, levels) for k in range(1, back + 1)], dim=1)
-        return cls(panel, season, offsets)
+        rows = _sample(torch.nonzero(training).squeeze(1))
+        offsets = torch.stack([_offsets(panel, rows, k * season, levels) for k in range(1, back + 1)], dim=1)
+        center = torch.nanmedian(panel.target[rows]).nan_to_num(0.0)
+        missing = torch.isnan(panel.target).numpy()
+        latest = torch.from_numpy(last_present(missing, panel.series_start.numpy())) if missing.any() else None
+        return cls(panel, season, offsets, float(center), latest)
 
     def forecast(self, first_rows: Tensor, horizon: int) -> Tensor:
         """Return quantiles [N, F, Q] for windows whose targets begin at `first_rows`, int64 [N]."""
         steps = torch.arange(horizon)
         back = steps // self.season + 1  # [F]
         source = first_rows[:, None] + steps - back * self.season  # [N, F]
-        series = self._series(first_rows)
-        reachable = source >= self.panel.series_start[series][:, None]
-        source = torch.where(reachable, source, first_rows[:, None] - 1)
-        point = self.panel.target[source]
+        series = self.panel.series_at(first_rows)
+        begin = self.panel.series_start[series][:, None]
+        point = torch.where(source >= begin, self.panel.target[source.clamp(min=0)], torch.nan)
+        point = torch.where(torch.isnan(point), self._last_known(first_rows - 1, begin.squeeze(1))[:, None], point)
         return point[..., None] + self.offsets[series][:, back - 1]  # [N, F, Q]
 
-    def _series(self, rows: Tensor) -> Tensor:
-        return torch.searchsorted(self.panel.series_start, rows.contiguous(), right=True) - 1
+    def _last_known(self, origins: Tensor, begin: Tensor) -> Tensor:
+        """Return [N], the last target up to each origin; `begin` holds the first rows of the series."""
+        inside = origins >= begin
+        rows = origins.clamp(min=0)
+        if self.latest is not None:
+            rows = self.latest[rows]
+            inside &= rows >= 0
+        return torch.where(inside, self.panel.target[rows.clamp(min=0)], self.center)
 
 
-def _offsets(panel: Panel, training: Tensor, lag: int, levels: tuple[float, ...]) -> Tensor:
+def in_sample_error(panel: Panel, training: Tensor, season: int) -> Tensor:
+    """Return the mean absolute error of the seasonal naive forecast on each series' training rows, float64 [S].
+
+    NaN where a series has no two training targets a season apart. It is what the mean absolute scaled error is
+    scaled by: Hyndman and Koehler (2006), "Another look at measures of forecast accuracy", International Journal
+    of Forecasting 22, with the season in place of their one step.
+    """
+    total = torch.zeros(len(panel.series_ids), dtype=torch.float64)
+    count = torch.zeros_like(total)
+    for rows in torch.nonzero(training).squeeze(1).split(_MOST_ROWS):
+        errors, series = _errors(panel, rows, season)
+        total.index_add_(0, series, errors.abs().double())
+        count.index_add_(0, series, torch.ones(len(series), dtype=torch.float64))
+    return total / count  # 0 / 0 is NaN
+
+
+def _offsets(panel: Panel, rows: Tensor, lag: int, levels: tuple[float, ...]) -> Tensor:
     """Return [S, Q]; a series with too few errors of its own takes those of all series."""
-    series = panel.series_of_row
-    rows = torch.arange(panel.rows)
-    usable = training & (rows - lag >= panel.series_start[series])
-    rows = rows[usable]
+    errors, series = (values.numpy() for values in _errors(panel, rows, lag))
+    count = len(panel.series_ids)
+    pooled = _quantiles(errors, np.zeros_like(series), 1, levels)  # [1, Q]
+    own = _quantiles(errors, series, count, levels)
+    enough = np.bincount(series, minlength=count) >= _FEWEST_ERRORS
+    return torch.from_numpy(_held(np.where(enough[:, None], own, pooled), levels)).float()
+
+
+def _errors(panel: Panel, rows: Tensor, lag: int) -> tuple[Tensor, Tensor]:
+    """Return the change of the target over `lag` rows at those of `rows` that have both, and their series."""
+    series = panel.series_at(rows)
+    inside = rows - lag >= panel.series_start[series]
+    rows, series = rows[inside], series[inside]
     errors = panel.target[rows] - panel.target[rows - lag]
-    owner = series[rows]
-    pooled = _signed_quantiles(errors, levels)
-    counts = torch.bincount(owner, minlength=len(panel.series_ids))
-    own = errors.split(counts.tolist())
-    return torch.stack([_signed_quantiles(e, levels) if len(e) >= _FEWEST_ERRORS else pooled for e in own])
+    known = ~torch.isnan(errors)
+    return errors[known], series[known]
 
 
-def _signed_quantiles(errors: Tensor, levels: tuple[float, ...]) -> Tensor:
-    """Return [Q]: quantiles of the errors, held to the side of zero that the level is on."""
-    if not len(errors):
-        return torch.zeros(len(levels))
-    # torch.quantile refuses more than 2**24 values
-    sample = errors if len(errors) <= 2**24 else errors[:: len(errors) // 2**24 + 1]
-    values = torch.quantile(sample.double(), torch.tensor(levels, dtype=torch.float64))
-    side = torch.tensor([(level > 0.5) - (level < 0.5) for level in levels], dtype=torch.float64)
-    held = torch.where(side > 0, values.clamp(min=0), torch.where(side < 0, values.clamp(max=0), 0.0))
-    return held.to(torch.float32)
+def _quantiles(
+    values: npt.NDArray[np.float32], owner: npt.NDArray[np.int64], owners: int, levels: tuple[float, ...]
+) -> npt.NDArray[np.float64]:
+    """Return [owners, Q], quantiles with linear interpolation of the values of each owner; 0 for one without."""
+    ordered = np.append(values[np.lexsort((values, owner))].astype(np.float64), 0.0)
+    counts = np.bincount(owner, minlength=owners)
+    starts = np.cumsum(counts) - counts
+    place = np.maximum(counts - 1, 0)[:, None] * np.asarray(levels)
+    low = np.floor(place).astype(np.int64)
+    high = np.minimum(low + 1, np.maximum(counts - 1, 0)[:, None])
+    first, second = ordered[starts[:, None] + low], ordered[starts[:, None] + high]
+    return np.where(counts[:, None] > 0, first + (second - first) * (place - low), 0.0)
+
+
+def _held(quantiles: npt.NDArray[np.float64], levels: tuple[float, ...]) -> npt.NDArray[np.float64]:
+    """Hold the quantiles of the errors to the side of zero that their level is on."""
+    side = np.sign(np.asarray(levels) - 0.5)
+    return np.where(side * quantiles > 0, quantiles, 0.0)
+
+
+def _sample(rows: Tensor) -> Tensor:
+    return rows[:: -(-len(rows) // _MOST_ROWS)] if len(rows) > _MOST_ROWS else rows

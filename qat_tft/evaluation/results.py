@@ -1,4 +1,4 @@
-"""The results of a run: q-risk of each of its models and of the seasonal naive forecast, as JSON and as a table."""
+"""The results of a run: q-risk of each of its models and of the naive forecasts, as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 NAIVE = "seasonal_naive"
-_TITLES = {
+LAST = "last_value"
+TITLES = {
     NAIVE: "seasonal naive",
+    LAST: "last value",
     "fp32": "FP32",
     "ptq": "calibrated only (PTQ)",
     "qat": "QAT",
@@ -28,7 +30,8 @@ class RunResults:
         run: name of the run.
         quantiles: levels forecast, ascending.
         season: rows of one season of the naive forecast.
-        q_risk: forecast ("fp32", "ptq", "qat", "seasonal_naive") to its q-risk per quantile, on the test part.
+        q_risk: forecast ("fp32", "ptq", "qat", "seasonal_naive", "last_value") to its q-risk per quantile, on the
+            test part; where the season is one row, the seasonal naive forecast is the last value.
         windows: number of windows per part, and how many of the test were evaluated.
         validation_loss: best validation loss of each phase.
         parameters: number of trained weights.
@@ -94,7 +97,7 @@ class RunResults:
         table.add_column(f"{quantile_name(self.quantiles[self.middle])} against naive", justify="right")
         for name, risks in self.q_risk.items():
             gain = "" if name == NAIVE else signed_percent(-self.gain(name))
-            table.add_row(_TITLES.get(name, name), *(f"{risk:.5f}" for risk in risks), gain)
+            table.add_row(TITLES.get(name, name), *(f"{risk:.5f}" for risk in risks), gain)
         return [table, Text(self.sentence()), *(Text(note) for note in self.notes)]
 
     def sentence(self) -> str:
@@ -105,8 +108,8 @@ class RunResults:
         naive = f"the seasonal naive forecast ({season})"
         gain = self.gain(model)
         if gain > 0:
-            return f"{_TITLES[model]} beats {naive} by {gain:.1%} in q-risk {level}."
-        return f"{_TITLES[model]} does not beat {naive}: its q-risk {level} is {-gain:.1%} higher."
+            return f"{TITLES[model]} beats {naive} by {gain:.1%} in q-risk {level}."
+        return f"{TITLES[model]} does not beat {naive}: its q-risk {level} is {-gain:.1%} higher."
 
 
 def quantile_name(level: float) -> str:

@@ -11,8 +11,8 @@ from qat_tft.config import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
 from qat_tft.evaluation.forecasts import even_indices, forecast_windows
-from qat_tft.evaluation.naive import SeasonalNaive, season_of
-from qat_tft.evaluation.results import NAIVE, RunResults
+from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive, season_of
+from qat_tft.evaluation.results import LAST, NAIVE, RunResults
 from qat_tft.model.loss import q_risk
 from qat_tft.training.dataset import RunData
 from qat_tft.training.run_folder import RunFolder
@@ -40,7 +40,7 @@ def test_q_risk(
 
 
 def naive_q_risk(data: RunData, config: RunConfig, season: int) -> list[float]:
-    """Return the q-risk per quantile of the seasonal naive forecast on the same test windows."""
+    """Return the q-risk per quantile of the naive forecast with this season on the same test windows."""
     levels, horizon = config.model.quantiles, config.model.horizon
     naive = SeasonalNaive.fit(data.panel, data.training_rows, season=season, horizon=horizon, levels=levels)
     rows = data.test.target_rows(test_indices(data.test, config))
@@ -63,6 +63,8 @@ def results_of(
     """Collect the results of a run whose phases are over."""
     season = config.data.season or season_of(data.panel)
     risks = {**position.q_risk, NAIVE: naive_q_risk(data, config, season)}
+    if season != LAST_VALUE:
+        risks[LAST] = naive_q_risk(data, config, LAST_VALUE)
     return RunResults(
         run=run,
         quantiles=config.model.quantiles,

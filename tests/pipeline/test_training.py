@@ -136,7 +136,7 @@ def test_a_run_leaves_everything_that_later_steps_need(straight):
         "check_windows.safetensors",
     }
     assert len(metrics(straight.folder)) == EPOCHS + QAT_EPOCHS
-    assert set(straight.results.q_risk) == {"fp32", "ptq", "qat", "seasonal_naive"}
+    assert set(straight.results.q_risk) == {"fp32", "ptq", "qat", "seasonal_naive", "last_value"}
     assert straight.results.season == 24
     assert straight.results.checkpointing["with_bytes"] < straight.results.checkpointing["without_bytes"]
     assert straight.folder.load_config().model.seasonal_difference == 24
@@ -223,7 +223,7 @@ def test_a_fill_value_is_refused_before_training_with_its_column(tmp_path):
 def test_without_qat_there_is_no_quantized_model(data_file, tmp_path):
     config = configuration(data_file, epochs=1).model_copy(update={"quantization": RunConfig().quantization})
     run = train(config, SCHEMA, runs_dir=tmp_path)
-    assert set(run.results.q_risk) == {"fp32", "seasonal_naive"}
+    assert set(run.results.q_risk) == {"fp32", "seasonal_naive", "last_value"}
     assert not (run.folder.path / "qat.safetensors").exists()
 
 

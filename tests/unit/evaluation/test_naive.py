@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from qat_tft.data.panel import Panel, TimeKind
-from qat_tft.evaluation.naive import DAY, SeasonalNaive, season_of
+from qat_tft.evaluation.naive import DAY, LAST_VALUE, SeasonalNaive, in_sample_error, season_of
 from qat_tft.schema import Schema
 
 HOUR = DAY // 24
@@ -58,6 +58,41 @@ def test_quantiles_are_those_of_the_training_errors_of_the_series():
             low, _, high = torch.quantile(errors, torch.tensor(LEVELS, dtype=torch.float64))
             found = naive.offsets[series, back - 1].double()
             assert torch.allclose(found, torch.stack([low, torch.zeros(()).double(), high]))
+
+
+def test_a_season_of_one_row_repeats_the_last_value_with_errors_that_grow_with_the_step():
+    data, everything = panel((400,)), torch.ones(400, dtype=torch.bool)
+    data.values[:, 0] = data.target.cumsum(0)
+    walk = SeasonalNaive.fit(data, everything, season=LAST_VALUE, horizon=5, levels=LEVELS)
+    found = walk.forecast(torch.tensor([100, 300]), 5)
+    assert torch.equal(found[..., 1], data.target[[99, 299]][:, None].expand(2, 5))
+    for step in range(1, 6):
+        errors = (data.target[step:] - data.target[:-step]).double()
+        low, _, high = torch.quantile(errors, torch.tensor(LEVELS, dtype=torch.float64))
+        assert torch.allclose(found[0, step - 1, ::2] - found[0, step - 1, 1], torch.stack([low, high]).float())
+
+
+def test_a_missing_target_is_passed_over_for_the_last_known_one():
+    data = panel((40, 10, 4))
+    data.values[[31, 33, 34], 0] = torch.nan  # the season before the steps, and the last row before them
+    data.values[50:, 0] = torch.nan
+    training = torch.arange(54) < 30
+    naive = SeasonalNaive.fit(data, training, season=4, horizon=3, levels=LEVELS)
+    expected = [data.target[32], data.target[32], data.target[32]]  # of rows 35, 36, 37: from 31, 32 and 33
+    assert naive.forecast(torch.tensor([35]), 3)[0, :, 1].tolist() == expected
+    assert naive.forecast(torch.tensor([53]), 1)[0, 0, 1] == data.target[:30].median()
+    assert bool(torch.isfinite(naive.offsets).all())
+
+
+def test_the_in_sample_error_is_the_mean_absolute_seasonal_difference_of_training_rows():
+    data, season = panel((60, 50, 3)), 4
+    data.values[10, 0] = torch.nan
+    training = torch.arange(113) % 60 < 40
+    found = in_sample_error(data, training, season)
+    first = [abs(float(data.target[row] - data.target[row - season])) for row in range(4, 40) if row not in (10, 14)]
+    second = [abs(float(data.target[60 + row] - data.target[60 + row - season])) for row in range(4, 40)]
+    assert found[:2].tolist() == pytest.approx([sum(first) / len(first), sum(second) / len(second)])
+    assert bool(found[2].isnan())
 
 
 def test_quantiles_never_cross_even_where_all_errors_have_one_sign():
