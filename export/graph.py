@@ -157,7 +157,7 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
     config, preprocessing = run.load_config(), run.load_preprocessing()
     return ModelMetadata(
         kind="fp32",
-        schema=run.load_schema(),
+        schema=run.load_effective_schema(),
         vocabularies={column: v.values for column, v in preprocessing.vocabularies.items()},
         series=preprocessing.series if preprocessing.mode is ScalingMode.SERIES else None,
         quantiles=config.model.quantiles,

@@ -44,7 +44,8 @@ def forecast_parquet(file: Forecaster, paths: Paths, *, origin: str | None = Non
         DataError, SchemaError: the data cannot be read, lack a column, or no series is long enough.
     """
     metadata = file.metadata
-    panel = read_panel(paths, metadata.schema, metadata.preparation, future_rows=True)
+    declared = metadata.preparation.source_schema(metadata.schema)
+    panel = read_panel(paths, declared, metadata.preparation, future_rows=True)
     origins, notes = _origins(panel, metadata.history, metadata.horizon, origin)
     codes, unknown = _encoded(file, panel)
     chosen = np.array(sorted(origins), dtype=np.int64)

@@ -64,6 +64,9 @@ def train(
         str | None, setting("data.duplicates", "--duplicates", panel=_DATA, metavar="error|last|mean")
     ] = None,
     gaps: Annotated[str | None, setting("data.gaps", "--gaps", panel=_DATA, metavar="error|ignore|fill|split")] = None,
+    calendar: Annotated[
+        str | None, setting("data.calendar", "--calendar", panel=_DATA, metavar="NAME,NAME,...")
+    ] = None,
     history: Annotated[int | None, setting("model.history", "--history", panel=_MODEL)] = None,
     horizon: Annotated[int | None, setting("model.horizon", "--horizon", panel=_MODEL)] = None,
     hidden: Annotated[int | None, setting("model.hidden", "--hidden", panel=_MODEL)] = None,
@@ -154,6 +157,7 @@ def train(
         "data.season": season,
         "data.duplicates": duplicates,
         "data.gaps": gaps,
+        "data.calendar": calendar,
         "model.history": history,
         "model.horizon": horizon,
         "model.hidden": hidden,

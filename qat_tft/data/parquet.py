@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from qat_tft.data.calendar import Calendar, with_calendar
 from qat_tft.data.columns import Categories, Times, category_values, real_values, time_values, to_float32
 from qat_tft.data.panel import Panel, name_series, time_text
 from qat_tft.data.preparation import AS_IT_IS, Preparation
@@ -30,12 +31,12 @@ def read_panel(
     Args:
         path: a Parquet file, a folder of such files or a list of them. Rows may stand in any order.
         schema: the roles of the columns; other columns are not read.
-        preparation: what to do with duplicates and gaps.
+        preparation: what to do with duplicates and gaps, and which calendar features to append.
         future_rows: allow each series to end in rows without a target, whose observed columns may be missing as
             well; these values are NaN in the panel. For forecasting; in training every value must be there.
 
     Returns:
-        The panel, raw. A null in a category column is the category ``<null>``; nothing else is filled in.
+        The panel, raw; its schema holds the calendar columns too. A null in a category column is the category ``<null>``; nothing else is filled in.
 
     Raises:
         DataError: a file that cannot be read, no rows, a value of a type that its role does not take, a null, NaN
@@ -49,9 +50,11 @@ def read_panel(
     if source.rows == 0:
         raise DataError("there are no rows", where=source.label)
     times = time_values(source, schema.time)
+    calendar = Calendar.of(preparation.calendar, times.kind, times.zone, where=source.label)
+    schema = with_calendar(schema, preparation.calendar)
     ids = [category_values(source, column, null=None) for column in schema.id]
     layout = _Layout.of(source, schema, times, ids)
-    return replace(_fill(source, schema, times, layout, future_rows), preparation=preparation)
+    return replace(_fill(source, schema, times, calendar, layout, future_rows), preparation=preparation)
 
 
 @dataclass(frozen=True)
@@ -107,15 +110,25 @@ class _Layout:
         return name_series(schema.id, self.series_ids[series])
 
 
-def _fill(source: Source, schema: Schema, times: Times, layout: _Layout, future_rows: bool) -> Panel:
+def _fill(
+    source: Source, schema: Schema, times: Times, calendar: Calendar, layout: _Layout, future_rows: bool
+) -> Panel:
     history, static = schema.group("historical"), schema.group("static")
     values = torch.empty(source.rows, history.size)
     static_values = torch.empty(len(layout.series_ids), static.size)
     notes: list[str] = []
-    dictionaries: dict[str, tuple[str, ...]] = {}
+    dictionaries: dict[str, tuple[str, ...]] = {
+        column.name: column.categories for column in calendar.columns if column.categories
+    }
     future = np.zeros(source.rows, dtype=bool)
+    computed = calendar.values(times.instants[layout.order])
+    for place, column in enumerate(history.columns):
+        if column in computed:
+            values.numpy()[:, place] = computed[column]
 
     for place, column in enumerate(history.real):
+        if column in computed:
+            continue
         wide = real_values(source, column)[layout.order]
         if future_rows and column == schema.target:
             future = _trailing(np.isnan(wide), layout.starts)
@@ -125,6 +138,8 @@ def _fill(source: Source, schema: Schema, times: Times, layout: _Layout, future_
         values.numpy()[:, place] = narrow
         notes.append(note)
     for place, column in enumerate(history.category, start=len(history.real)):
+        if column in computed:
+            continue
         categories = category_values(source, column)
         values.numpy()[:, place] = categories.codes[layout.order]
         dictionaries[column] = categories.values

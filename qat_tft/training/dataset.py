@@ -24,8 +24,12 @@ FILL_VALUE = 1e9
 
 @dataclass(frozen=True)
 class RunData:
-    """What a run trains and is tested on; `panel` is encoded."""
+    """What a run trains and is tested on; `panel` is encoded.
 
+    `declared` holds the roles that the user gave, `schema` those and the derived columns, such as calendar features.
+    """
+
+    declared: Schema
     schema: Schema
     panel: Panel
     split: Split
@@ -95,7 +99,8 @@ def load_data(
             unknown_rate=data.unknown_rate,
         )
 
-    return RunData(schema, panel, split, fitted, windows(Part.TRAIN), windows(Part.VALIDATION), windows(Part.TEST))
+    parts = windows(Part.TRAIN), windows(Part.VALIDATION), windows(Part.TEST)
+    return RunData(schema, panel.schema, panel, split, fitted, *parts)
 
 
 def split_of(data: DataConfig, panel: Panel) -> Split:

@@ -86,7 +86,7 @@ def train(
         config, reason = decide_mode(config, data.preprocessing.group_sizes(data.schema))
         progress.note(reason)
     folder = RunFolder.create(runs_dir, name)
-    folder.write_setup(config, data.schema, data.preprocessing)
+    folder.write_setup(config, data.declared, data.preprocessing)
     return _Run(config, data, folder, progress, None).finish()
 
 

@@ -197,6 +197,14 @@ class RunFolder:
         """
         return _parsed(self.path / "schema.toml", Schema.from_toml)
 
+    def load_effective_schema(self) -> Schema:
+        """Return the run's schema with the columns that its preparation derives: what model and files see.
+
+        Raises:
+            RunFolderError: as `load_schema` and `load_preprocessing`.
+        """
+        return self.load_preprocessing().preparation.effective_schema(self.load_schema())
+
     def load_preprocessing(self) -> Preprocessing:
         """Return the vocabularies and scaling statistics that the run fitted.
 
@@ -216,7 +224,7 @@ class RunFolder:
         Raises:
             RunFolderError: a file is missing, cut short, not ours, or does not fit the configuration.
         """
-        model = build_model(self.load_config().model, self.load_preprocessing(), self.load_schema())
+        model = build_model(self.load_config().model, self.load_preprocessing(), self.load_effective_schema())
         self._load_weights("fp32", model)
         return model.eval()
 
