@@ -20,8 +20,10 @@ from qat_tft.export.metadata import OUTPUT, ModelMetadata
 from qat_tft.export.operators import Operators, operators_of
 from qat_tft.export.qdq import weight_bytes
 from qat_tft.export.report import CheckReport, Thresholds
+from qat_tft.export.saturation import saturation
 from qat_tft.export.session import Forecaster, Signature
 from qat_tft.model.loss import q_risk
+from qat_tft.quantization.scheme import scheme_for
 from qat_tft.training import files
 from qat_tft.training.run_folder import RunFolder
 
@@ -126,6 +128,7 @@ def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Threshol
         bytes=_bytes(file.path, fp32_file, graph, int8),
         integer_ops=operators.integer,
         float_products=operators.floating,
+        saturating_products=saturation(graph).saturating if int8 else None,
         latency_ms=_latency(file, fp32_file, run),
         thresholds=limits,
         seconds=round(time.monotonic() - start, 2),
@@ -225,6 +228,8 @@ def _int8_breaches(report: CheckReport) -> Iterator[str]:
         yield f"the INT8 file has {int8 / fp32:.0%} of the FP32 file's bytes, more than allowed"
     if not sum(report.integer_ops.values()):
         yield "onnxruntime computes no product of the file on integers"
+    if report.saturating_products and scheme_for(report.target).pairs_fit:
+        yield f"{report.saturating_products} products could saturate on a CPU without VNNI, which the target allows"
     for model, limit in (("qat", limits.risk_over_qat), ("fp32", limits.risk_over_fp32)):
         excess = _mean_risk(report, "int8") / _mean_risk(report, model) - 1
         if excess > limit:

@@ -51,6 +51,7 @@ class CheckReport:
         quantile_crossings: forecasts whose quantiles are out of order, of all rows x horizon.
         bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``.
         integer_ops: integer products in onnxruntime's optimized graph; float_products: those left float.
+        saturating_products: integer products in which a CPU without VNNI could saturate (see ``saturation``).
         latency_ms: ``fp32`` and ``int8``, median milliseconds by batch size.
         weights_match: whether the file was made from the weights that the run folder holds now.
     """
@@ -73,6 +74,7 @@ class CheckReport:
     bytes: Mapping[str, int | None] = field(default_factory=dict)
     integer_ops: Mapping[str, int] = field(default_factory=dict)
     float_products: Mapping[str, int] = field(default_factory=dict)
+    saturating_products: int | None = None
     latency_ms: Mapping[str, Mapping[str, float] | None] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
 
@@ -148,6 +150,10 @@ class CheckReport:
         for kind, counts in (("integers", self.integer_ops), ("floats", self.float_products)):
             for operator, count in counts.items():
                 table.add_row(operator, kind, str(count))
+        if self.saturating_products is not None:
+            table.add_row("products that could saturate without VNNI", "", str(self.saturating_products))
+        if self.saturating_products:
+            table.caption = "On x86 this file needs a CPU with VNNI: without it, sums of two products saturate."
         return table
 
 

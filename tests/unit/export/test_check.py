@@ -158,6 +158,7 @@ def test_a_sound_int8_report_has_no_breach_and_reads_well() -> None:
         pytest.param({"batch_steps": 2.5}, "changes by 2.5 steps with the batch size", id="batch size"),
         pytest.param({"batch_mates_change": 0.01}, "changes by 0.01 with its batch mates", id="batch mates"),
         pytest.param({"integer_ops": {}}, "no product of the file on integers", id="all float"),
+        pytest.param({"saturating_products": 2}, "2 products could saturate on a CPU without VNNI", id="saturating"),
         pytest.param(
             {"bytes": SOUND.bytes | {"int8_file": 15_000_000}}, "38% of the FP32 file's bytes", id="too large"
         ),
@@ -177,6 +178,15 @@ def test_a_sound_int8_report_has_no_breach_and_reads_well() -> None:
 def test_every_breach_is_named_with_its_number(change: dict[str, object], reason: str) -> None:
     (found,) = breaches(replace(SOUND, **change))
     assert reason in found
+
+
+def test_a_file_for_a_cpu_with_vnni_may_saturate_without_it_and_says_so() -> None:
+    report = replace(SOUND, target="x86-vnni", saturating_products=2)
+    assert list(breaches(report)) == []
+    console = Console(width=100, record=True, file=StringIO())
+    for table in report.tables():
+        console.print(table)
+    assert "needs a CPU with VNNI" in console.export_text()
 
 
 def test_a_tiny_int8_file_is_allowed_its_graph_but_must_still_be_smaller() -> None:
