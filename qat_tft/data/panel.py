@@ -29,8 +29,8 @@ class Panel:
     Attributes:
         schema: the roles of the columns.
         values: float32 [R, Vh], raw; the columns are those of ``schema.group("historical")``, so the target is
-            column 0. Category columns hold indices into ``dictionaries`` before ``Preprocessing.encode`` and
-            vocabulary codes after it.
+            column 0. Category columns hold indices into the dictionaries of the file, also once encoded: it is
+            ``gather`` that turns them into vocabulary codes.
         static: float32 [S, Vs]; the columns are those of ``schema.group("static")``.
         time: int64 [R]; see TimeKind.
         series_start: int64 [S + 1]; series s has the rows from series_start[s] up to series_start[s + 1].
@@ -41,7 +41,9 @@ class Panel:
         time_kind: what ``time`` counts.
         time_zone: zone named by the file, if any; times are in UTC nevertheless.
         dictionaries: distinct values of each category column; empty once encoded.
-        encoded: whether categories are vocabulary codes.
+        recoding: for each category column of ``values`` the vocabulary code of each index, float32 [values of the
+            column]; empty before encoding.
+        encoded: whether ``static`` and ``gather`` give vocabulary codes.
         source: the file or files, for messages.
         notes: what a user should know about the data although it is no error; one sentence each.
         preparation: what was done to the rows of the file.
@@ -57,6 +59,7 @@ class Panel:
     time_kind: TimeKind = TimeKind.TIMESTAMP
     time_zone: str | None = None
     dictionaries: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    recoding: tuple[torch.Tensor, ...] = ()
     encoded: bool = False
     source: str = ""
     notes: tuple[str, ...] = ()
@@ -87,6 +90,13 @@ class Panel:
     def segments(self) -> torch.Tensor:
         """Runs of rows that no window may leave, int64 [G + 1]: run g has the rows from entry g up to entry g + 1."""
         return self.series_start if self.segment_start is None else self.segment_start
+
+    def gather(self, rows: torch.Tensor) -> torch.Tensor:
+        """These rows, float32 [rows, Vh], a copy; with vocabulary codes in the category columns once encoded."""
+        values = self.values.index_select(0, rows)
+        for place, codes in enumerate(self.recoding, start=len(self.schema.group("historical").real)):
+            values[:, place] = codes[values[:, place].long()]
+        return values
 
     def series_at(self, rows: torch.Tensor) -> torch.Tensor:
         """Series of each of these rows, int64 of the same shape."""

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import torch
 from pydantic import ValidationError
 
+from qat_tft.data.moments import BLOCK_VALUES, Moments, training_blocks
 from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.data.scaling import Affine, Scaling
@@ -72,27 +73,35 @@ class Preprocessing:
         """
         if panel.encoded:
             raise ValueError("fit needs the panel as read, not one that is encoded already")
-        rows = _TrainingRows.of(panel, split)
         mode = ScalingMode(mode)
+        ends = panel.first_at(panel.series_start, split.bounds(Part.TRAIN)[1])
+        seen = torch.nonzero(ends > panel.series_start[:-1]).squeeze(1)
+        if not len(seen):
+            raise DataError(
+                f"no row lies before {panel.time_text(split.validation_from)}, where validation begins",
+                where=panel.source,
+                next_step="Let validation begin later.",
+            )
         history, static = panel.schema.group("historical"), panel.schema.group("static")
-        vocabularies, statistics = {}, {}
-        for place, column in enumerate(history.columns):
-            values = panel.values[:, place].numpy()[rows.mask]
-            if column in history.real:
-                statistics[column] = _statistics(values.astype(np.float64), rows.starts, mode)
-            else:
-                vocabularies[column] = _vocabulary(panel, column, values)
-        for place, column in enumerate(static.columns):
-            values = panel.static[:, place].numpy()[rows.series]
-            if column in static.real:
-                statistics[column] = _statistics(values.astype(np.float64), rows.starts[:0], ScalingMode.GLOBAL)
-            else:
-                vocabularies[column] = _vocabulary(panel, column, values)
-        ids = tuple(panel.series_ids[series] for series in rows.series)
+        moments, used = _over_training_rows(panel, ends)
+        nothing = np.empty(0, dtype=np.int64)
+        statistics = _statistics(history.real, moments, seen.numpy() if mode is ScalingMode.SERIES else nothing)
+        vocabularies = {
+            column: _vocabulary(column, panel.dictionaries[column], codes)
+            for column, codes in zip(history.category, used, strict=True)
+        }
+        once = panel.static[seen].numpy()  # a static value counts once for its series
+        of_static = Moments.zeros(1, len(static.real))
+        of_static.add(np.zeros(len(seen), np.int64), once[:, : len(static.real)].astype(np.float64))
+        statistics |= _statistics(static.real, of_static, nothing)
+        for place, column in enumerate(static.category, start=len(static.real)):
+            codes = np.unique(once[:, place]).astype(np.int64)
+            vocabularies[column] = _vocabulary(column, panel.dictionaries[column], codes)
+        ids = tuple(panel.series_ids[series] for series in seen.tolist())
         return cls(panel.schema, mode, ids, vocabularies, statistics, panel.preparation)
 
     def encode(self, panel: Panel) -> Panel:
-        """The panel with vocabulary codes in its category columns and codes for its series.
+        """The panel with vocabulary codes for its category columns and codes for its series; its rows are shared.
 
         Values and series that were not seen in training get 0; the notes of the panel name and count them.
         """
@@ -100,25 +109,25 @@ class Preprocessing:
             return panel
         self._check_schema(panel.schema)
         history, static = panel.schema.group("historical"), panel.schema.group("static")
-        values = panel.values.clone() if history.category else panel.values
         static_values = panel.static.clone()
         notes = list(panel.notes)
-        for group, buffer in ((history, values), (static, static_values)):
-            for place, column in enumerate(group.category, start=len(group.real)):
-                codes = self.vocabularies[column].encode(panel.dictionaries[column])
-                old = buffer[:, place].numpy().astype(np.int64)
-                new = codes[old]
-                buffer[:, place] = torch.from_numpy(new.astype(np.float32))
-                notes.extend(_unknown_values(column, panel.dictionaries[column], old[new == UNKNOWN], group))
+        recoding = [self._codes(panel, column) for column in history.category]
+        for place, column in enumerate(history.category):
+            indices = panel.values[:, len(history.real) + place]
+            notes.extend(_unknown_values(panel, column, indices, recoding[place], "rows"))
+        for place, column in enumerate(static.category, start=len(static.real)):
+            indices, codes = panel.static[:, place], self._codes(panel, column)
+            notes.extend(_unknown_values(panel, column, indices, codes, "series"))
+            static_values[:, place] = codes[indices.long()]
         known = {ids: code for code, ids in enumerate(self.series, start=UNKNOWN + 1)}
         series = [known.get(ids, UNKNOWN) for ids in panel.series_ids]
         notes.extend(self._unseen_series(panel, series))
         return dataclasses.replace(
             panel,
-            values=values,
             static=static_values,
             series_code=torch.tensor(series, dtype=torch.int64),
             dictionaries={},
+            recoding=tuple(recoding),
             encoded=True,
             notes=tuple(notes),
         )
@@ -189,6 +198,10 @@ class Preprocessing:
                 next_step="Use the schema.toml of the run.",
             )
 
+    def _codes(self, panel: Panel, column: str) -> torch.Tensor:
+        """Code of each value of the panel's dictionary, float32."""
+        return torch.from_numpy(self.vocabularies[column].encode(panel.dictionaries[column])).float()
+
     def _size(self, group: Group) -> GroupSize:
         return GroupSize(len(group.real), tuple(self.vocabularies[column].size for column in group.category))
 
@@ -208,62 +221,56 @@ class Preprocessing:
         return [f"{len(unseen)} series have no training row{effect}: {_some(unseen)}."]
 
 
-@dataclass(frozen=True)
-class _TrainingRows:
-    """Which rows train, in which series, and where each of these series starts among them."""
-
-    mask: npt.NDArray[np.bool_]
-    series: npt.NDArray[np.int64]
-    starts: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(cls, panel: Panel, split: Split) -> "_TrainingRows":
-        mask = panel.time.numpy() < split.bounds(Part.TRAIN)[1]
-        if not mask.any():
-            raise DataError(
-                f"no row lies before {panel.time_text(split.validation_from)}, where validation begins",
-                where=panel.source,
-                next_step="Let validation begin later.",
-            )
-        per_series = np.bincount(panel.series_of_row.numpy()[mask], minlength=len(panel.series_ids))
-        series = np.flatnonzero(per_series)
-        starts = np.concatenate([[0], np.cumsum(per_series[series])[:-1]]).astype(np.int64)
-        return cls(mask, series, starts)
+def _over_training_rows(panel: Panel, ends: torch.Tensor) -> tuple[Moments, list[npt.NDArray[np.int64]]]:
+    # Moments of the real columns of the history in each series, and the values that each category column has there.
+    history = panel.schema.group("historical")
+    moments = Moments.zeros(len(panel.series_ids), len(history.real))
+    used = [np.zeros(len(panel.dictionaries[column]), dtype=bool) for column in history.category]
+    for series, values in training_blocks(panel, ends):
+        moments.add(series, values[:, : len(history.real)].astype(np.float64))
+        for place, seen in enumerate(used, start=len(history.real)):
+            seen[values[:, place].astype(np.int64)] = True
+    return moments, [np.flatnonzero(seen) for seen in used]
 
 
-def _vocabulary(panel: Panel, column: str, codes: npt.NDArray[np.float32]) -> Vocabulary:
-    dictionary = panel.dictionaries[column]
-    return Vocabulary.fit(column, (dictionary[code] for code in np.unique(codes).astype(np.int64)))
+def _vocabulary(column: str, dictionary: tuple[str, ...], codes: npt.NDArray[np.int64]) -> Vocabulary:
+    return Vocabulary.fit(column, (dictionary[code] for code in codes.tolist()))
 
 
-def _statistics(values: npt.NDArray[np.float64], starts: npt.NDArray[np.int64], mode: ScalingMode) -> Statistics:
-    center, deviation = float(values.mean()), float(values.std())
-    over_all = 1.0 if _vanishes(deviation, center) else deviation
-    if mode is ScalingMode.GLOBAL:
-        return Statistics((center,), (over_all,))
-    counts = np.diff(np.append(starts, len(values)))
-    centers = np.add.reduceat(values, starts) / counts
-    deviations = np.sqrt(np.add.reduceat((values - np.repeat(centers, counts)) ** 2, starts) / counts)
+def _statistics(columns: tuple[str, ...], moments: Moments, series: npt.NDArray[np.int64]) -> dict[str, Statistics]:
+    """Those over all series and, after them, of each of ``series``."""
+    all_ = moments.over_all()
+    center, deviation = all_.mean[0], all_.deviation[0]
+    over_all = np.where(_vanishes(deviation, center), 1.0, deviation)
+    centers, deviations = moments.mean[series], moments.deviation[series]
     # A series that never moved in training may move later: measured by its own scale, that would be without bound.
     still = _vanishes(deviations, centers) | (deviations <= _NEARLY_ZERO * over_all)
     scales = np.where(still, over_all, deviations)
-    return Statistics((center, *centers.tolist()), (over_all, *scales.tolist()))
+    return {
+        column: Statistics(
+            (float(center[place]), *centers[:, place].tolist()), (float(over_all[place]), *scales[:, place].tolist())
+        )
+        for place, column in enumerate(columns)
+    }
 
 
 def _vanishes(deviation: Any, center: Any) -> Any:
     return deviation <= _NEARLY_ZERO * np.abs(center) + np.finfo(np.float32).tiny
 
 
-def _unknown_values(
-    column: str, dictionary: tuple[str, ...], unknown: npt.NDArray[np.int64], group: Group
-) -> list[str]:
-    if not len(unknown):
+def _unknown_values(panel: Panel, column: str, indices: torch.Tensor, codes: torch.Tensor, unit: str) -> list[str]:
+    unknown = (codes == UNKNOWN).numpy()
+    if not unknown.any():
         return []
-    values = [dictionary[code] for code in np.unique(unknown)]
-    unit = "series" if group.name == "static" else "rows"
+    found = np.zeros(len(codes), dtype=np.int64)
+    for block in indices.split(BLOCK_VALUES):
+        found += np.bincount(block.numpy().astype(np.int64), minlength=len(codes))
+    values = [panel.dictionaries[column][place] for place in np.flatnonzero(unknown & (found > 0))]
+    if not values:
+        return []
     return [
         f"column '{column}' holds {len(values)} values that no training row has, read as unknown in "
-        f"{len(unknown):,} {unit}: {_some(values)}."
+        f"{found[unknown].sum():,} {unit}: {_some(values)}."
     ]
 
 

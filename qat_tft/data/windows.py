@@ -114,10 +114,10 @@ class Windows(Dataset[Batch]):
         first = self._index.rows(indices).unsqueeze(1)
         past = (first + torch.arange(self.history)).flatten()
         ahead = (first + torch.arange(self.history, self.history + self.horizon)).flatten()
-        rows = self.panel.values.index_select(0, ahead)
+        rows = self.panel.gather(ahead)
         batch = Batch(
             static=self.panel.static[series],
-            historical=self.panel.values.index_select(0, past).view(count, self.history, -1),
+            historical=self.panel.gather(past).view(count, self.history, -1),
             future=rows.index_select(1, self._known).view(count, self.horizon, -1),
             target=rows[:, 0].reshape(count, self.horizon),
             series=self.panel.series_code[series],
