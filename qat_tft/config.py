@@ -185,9 +185,16 @@ class QuantizationConfig(Section):
     target: Literal["x86", "x86-vnni", "arm64", "tensorrt", "portable"] = Field(
         default="x86", description="profile of the machine that runs the file"
     )
-    qat_epochs: PositiveInt = Field(default=3, description="quantization-aware epochs")
+    qat_epochs: int = Field(default=3, ge=0, description="quantization-aware epochs; 0: calibration only (PTQ)")
     qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")
+    qat_ranges: Literal["observed", "learned"] = Field(
+        default="observed", description="ranges of activations in QAT: observed, or their scales trained"
+    )
+    calibrator: Literal["moving-average", "min-max", "percentile", "mse"] = Field(
+        default="moving-average", description="what calibration makes a range of"
+    )
     calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
+    float_layers: Names = Field(default=(), description="layers to leave in floating point; separated by commas")
     frozen: Fraction = Field(default=0.5, description="last share of the QAT steps that run with frozen ranges")
 
     @model_validator(mode="after")

@@ -113,6 +113,23 @@ def train(
     qat_learning_rate: Annotated[
         float | None, setting("quantization.qat_learning_rate", "--qat-learning-rate", panel=_QUANTIZE)
     ] = None,
+    qat_ranges: Annotated[
+        str | None,
+        setting("quantization.qat_ranges", "--qat-ranges", panel=_QUANTIZE, metavar="observed|learned"),
+    ] = None,
+    calibrator: Annotated[
+        str | None,
+        setting(
+            "quantization.calibrator",
+            "--calibrator",
+            panel=_QUANTIZE,
+            metavar="moving-average|min-max|percentile|mse",
+        ),
+    ] = None,
+    float_layers: Annotated[
+        str | None,
+        setting("quantization.float_layers", "--float-layers", panel=_QUANTIZE, metavar="NAME,NAME,..."),
+    ] = None,
     target_profile: Annotated[
         str | None,
         setting(
@@ -184,6 +201,9 @@ def train(
         "quantization.use_int8": use_int8,
         "quantization.qat_epochs": qat_epochs,
         "quantization.qat_learning_rate": qat_learning_rate,
+        "quantization.qat_ranges": qat_ranges,
+        "quantization.calibrator": calibrator,
+        "quantization.float_layers": float_layers,
         "quantization.target": target_profile,
     }
     given = {path: value for path, value in given.items() if value is not None}

@@ -1,20 +1,31 @@
-"""Calibration: running real batches to observe the ranges of activations, without training or rounding."""
+"""Calibration: running real batches to set the ranges of activations, without training or rounding."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import StrEnum
 
 import torch
 from torch import Tensor
 
 from qat_tft.errors import CalibrationError
+from qat_tft.quantization.histogram import Extremes, PercentileBounds, SmallestErrorBounds
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer, require_calibrated
-from qat_tft.quantization.ranges import Phase
+from qat_tft.quantization.ranges import ActivationQuantizer, Phase, Statistics
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 """The scaled static, historical and future tensors of one batch."""
+
+
+class Calibrator(StrEnum):
+    """What a range is made of: the batches' extremes on average, those of all batches, or what a histogram says."""
+
+    MOVING_AVERAGE = "moving-average"
+    MIN_MAX = "min-max"
+    PERCENTILE = "percentile"
+    MSE = "mse"
 
 
 @dataclass(frozen=True)
@@ -25,16 +36,22 @@ class CalibrationReport:
     refused: tuple[int, ...]
 
 
-def calibrate(model: QATTemporalFusionTransformer, batches: Iterable[Inputs]) -> CalibrationReport:
-    """Observe every activation range on the batches; the model is left in the phase and mode it was in.
+def calibrate(
+    model: QATTemporalFusionTransformer,
+    batches: Iterable[Inputs],
+    calibrator: Calibrator | str = Calibrator.MOVING_AVERAGE,
+) -> CalibrationReport:
+    """Set every activation range from the batches; the model is left in the phase and mode it was in.
 
-    A batch with an input that is not finite is refused whole: one such value would make a range infinite.
+    A batch with an input that is not finite is refused whole: one such value would make a range infinite. What
+    training observes afterwards moves the ranges on from here by the moving average, whatever made them.
 
     Raises:
         CalibrationError: no batch was usable, or some part of the model never ran.
+        ValueError: there is no calibrator of that name.
     """
     used, refused = 0, []
-    with observing(model), torch.no_grad():
+    with observing(model), collecting(model, Calibrator(calibrator)), torch.no_grad():
         for position, inputs in enumerate(batches):
             if all(bool(torch.isfinite(tensor).all()) for tensor in inputs):
                 model(*inputs)
@@ -64,3 +81,32 @@ def observing(model: QATTemporalFusionTransformer) -> Iterator[None]:
     finally:
         model.set_phase(phase)
         model.train(training)
+
+
+@contextmanager
+def collecting(model: QATTemporalFusionTransformer, calibrator: Calibrator) -> Iterator[None]:
+    """Let every quantizer collect what the calibrator needs; at the end its range is set from that.
+
+    After an error the ranges stay what they were.
+    """
+    statistics_for = _STATISTICS.get(calibrator)
+    if statistics_for is None:  # the quantizers average by themselves
+        yield
+        return
+    collected = [(quantizer, statistics_for(quantizer)) for quantizer in model.quantizers().values()]
+    try:
+        for quantizer, statistics in collected:
+            quantizer.statistics = statistics
+        yield
+        for quantizer, statistics in collected:
+            quantizer.set_range(*statistics.bounds())
+    finally:
+        for quantizer, _ in collected:
+            quantizer.statistics = None
+
+
+_STATISTICS: dict[Calibrator, Callable[[ActivationQuantizer], Statistics]] = {
+    Calibrator.MIN_MAX: lambda quantizer: Extremes(quantizer.minimum.numel()),
+    Calibrator.PERCENTILE: lambda quantizer: PercentileBounds(quantizer.minimum.numel()),
+    Calibrator.MSE: lambda quantizer: SmallestErrorBounds(quantizer.minimum.numel(), quantizer.codes),
+}

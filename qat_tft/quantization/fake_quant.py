@@ -27,6 +27,18 @@ def fake_quantize(x: Tensor, scale: Tensor, zero_point: Tensor, codes: IntegerRa
     return result
 
 
+def fake_quantize_learned(x: Tensor, scale: Tensor, zero_point: Tensor, codes: IntegerRange) -> Tensor:
+    """Return what `fake_quantize` returns, with a gradient for the scale as well.
+
+    Where the code was inside the range, the rounded value changes with the scale by `round(x / s) - x / s`; where it
+    saturated, by the distance of the limit from the zero point (Esser et al., 2020, arXiv:1902.08153, equation 3).
+    The sum of that times the incoming gradient is divided by the root of features times highest code (section 2.2),
+    with the last dimension of x as features: a count of rows would make it depend on batch and chunk.
+    """
+    result: Tensor = _FakeQuantizeLearned.apply(x, scale, zero_point, codes)  # type: ignore[no-untyped-call]
+    return result
+
+
 def fake_quantize_weight(weight: Tensor, codes: IntegerRange) -> Tensor:
     """Return the weight [..., out, in] rounded with one symmetric scale per output, taken from the weight itself.
 
@@ -53,6 +65,26 @@ class _FakeQuantize(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         (inside,) = ctx.saved_tensors
         return gradients[0] * inside, None, None, None
+
+
+class _FakeQuantizeLearned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: Tensor, zero_point: Tensor, codes: IntegerRange) -> Tensor:
+        ctx.save_for_backward(x, scale, zero_point)
+        ctx.codes = codes
+        return _round_trip(x, scale, zero_point, codes)[0]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        x, scale, zero_point = ctx.saved_tensors
+        gradient, codes = gradients[0], ctx.codes
+        ratio = x.float() / scale
+        code = ratio.round().add_(zero_point)
+        kept = code.clamp(codes.low, codes.high)
+        inside = kept == code
+        slope = kept.sub_(zero_point).sub_(ratio.mul_(inside))
+        to_scale = slope.mul_(gradient).sum_to_size(scale.shape) / (x.shape[-1] * codes.high) ** 0.5
+        return gradient * inside, to_scale, None, None
 
 
 class _FakeQuantizeWeight(torch.autograd.Function):

@@ -15,6 +15,7 @@ from qat_tft.model.recurrence import LearnedSequence
 from qat_tft.model.selection import InputLinear, VariableScale
 from qat_tft.model.tft import Forecast, TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
+from qat_tft.quantization.learned import LearnedQuantizer
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.ranges import ActivationQuantizer, Phase
 from qat_tft.quantization.scheme import Scheme
@@ -24,6 +25,9 @@ _QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
     VariableLinear: QuantizedVariableLinear.from_float,
     nn.LSTM: QuantizedLSTM.from_float,
 }
+
+LEFT_OUT = "left out by name"
+"""Why a layer stays in floating point that `skip` names."""
 
 _STAYS_FLOAT: dict[type[nn.Module], str] = {
     InputLinear: "works on the scaled raw columns, whose outliers would set the range of all of them",
@@ -45,17 +49,31 @@ class QATTemporalFusionTransformer(nn.Module):
         fp32_model: the trained model; it is not changed.
         scheme: the target profile's ranges.
         skip: names of modules, as `named_modules` of the merged model gives them, to leave in floating point.
+        learned_ranges: whether the scales of activations are trained (`LearnedQuantizer`) instead of observed.
 
     Raises:
-        ValueError: a name in `skip` is no layer that would be quantized.
+        ValueError: a name in `skip` is no layer that would be quantized, or no layer is left to quantize.
         TypeError: the model has a layer of a kind that cannot be quantized and that `skip` does not name.
     """
 
-    def __init__(self, fp32_model: TemporalFusionTransformer, scheme: Scheme, skip: frozenset[str] = frozenset()):
+    def __init__(
+        self,
+        fp32_model: TemporalFusionTransformer,
+        scheme: Scheme,
+        skip: frozenset[str] = frozenset(),
+        *,
+        learned_ranges: bool = False,
+    ) -> None:
         super().__init__()
         self.scheme = scheme
         self.model = merge_second_into_gate(fp32_model)
         self._float_layers = _quantize(self.model, scheme, skip)
+        if not self.quantizers():
+            raise ValueError("every layer is left in floating point: there is nothing to quantize")
+        if learned_ranges:
+            for layer in self.quantized_layers():
+                module = self.model.get_submodule(layer)
+                module.input = LearnedQuantizer.like(module.input)  # type: ignore[arg-type]
 
     def forward(
         self, static: Tensor, historical: Tensor, future: Tensor, run_segment: SegmentRunner = run_directly
@@ -130,7 +148,7 @@ def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str]) -> list[tu
             stays.append((name, _STAYS_FLOAT[type(module)]))
         elif name in skip:
             quantizable.add(name)
-            stays.append((name, "left out by name"))
+            stays.append((name, LEFT_OUT))
         elif convert is None:
             raise TypeError(f"{name} is a {type(module).__name__}, which has no quantized form: name it in `skip`")
         else:

@@ -2,8 +2,11 @@
 
 from typing import Any
 
-from qat_tft.config import ModelConfig
+import torch
+
+from qat_tft.config import ModelConfig, QuantizationConfig, RunConfig
 from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.errors import ConfigError
 from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
@@ -44,10 +47,44 @@ def model_of_sizes(
     return TemporalFusionTransformer(*sizes, **shape)
 
 
-def build_qat_model(model: TemporalFusionTransformer, target: str) -> QATTemporalFusionTransformer:
+def build_qat_model(
+    model: TemporalFusionTransformer, target: str, *, float_layers: tuple[str, ...] = (), learned_ranges: bool = False
+) -> QATTemporalFusionTransformer:
     """Return a quantization-aware copy of a floating-point model for a target profile.
 
+    Args:
+        model: the floating-point model.
+        target: name of the target profile.
+        float_layers: names of layers to leave in floating point.
+        learned_ranges: whether the scales of activations are trained.
+
     Raises:
-        ConfigError: no target profile has that name.
+        ConfigError: no target profile has that name, no layer has one of those names, or none is left to quantize.
     """
-    return QATTemporalFusionTransformer(model, scheme_for(target))
+    scheme = scheme_for(target)
+    try:
+        return QATTemporalFusionTransformer(model, scheme, frozenset(float_layers), learned_ranges=learned_ranges)
+    except ValueError as unusable:
+        raise ConfigError(str(unusable), where="quantization.float_layers") from None
+
+
+def configured_qat_model(
+    model: TemporalFusionTransformer, settings: QuantizationConfig
+) -> QATTemporalFusionTransformer:
+    """Return the quantization-aware copy of a floating-point model that the settings ask for.
+
+    Raises:
+        ConfigError: as `build_qat_model`.
+    """
+    learned = settings.qat_ranges == "learned"
+    return build_qat_model(model, settings.target, float_layers=settings.float_layers, learned_ranges=learned)
+
+
+def refuse_unknown_layers(config: RunConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> None:
+    """Check `quantization.float_layers` before any training, on a model without memory.
+
+    Raises:
+        ConfigError: the model has no layer of such a name, or none is left to quantize.
+    """
+    with torch.device("meta"):
+        configured_qat_model(model_of_sizes(config.model, sizes), config.quantization)

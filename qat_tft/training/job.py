@@ -24,7 +24,7 @@ from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase as QuantizationPhase
 from qat_tft.schema import Schema
 from qat_tft.training import outcome
-from qat_tft.training.build import build_model, build_qat_model
+from qat_tft.training.build import build_model, configured_qat_model, refuse_unknown_layers
 from qat_tft.training.dataset import RunData, load_data
 from qat_tft.training.interrupt import InterruptRequest
 from qat_tft.training.loop import Phase, PhasePlan, Surroundings, batches_in_all, copy_weights
@@ -82,6 +82,8 @@ def train(
     if config.data.validation_from is None:
         config = config.with_split(*map(data.panel.time_text, (data.split.validation_from, data.split.test_from)))
     progress = progress or Silent()
+    if config.quantization.use_qat:
+        refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
     if config.training.checkpoint_mode == "auto":
         config, reason = decide_mode(config, data.preprocessing.group_sizes(data.schema))
         progress.note(reason)
@@ -181,10 +183,18 @@ class _Run:
         self, model: TemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog
     ) -> None:
         settings = self.config.quantization
-        quantized = build_qat_model(model, settings.target).to(self.device)
+        quantized = configured_qat_model(model, settings).to(self.device)
         if self.position.phase == FP32:
             self.position = self.position.next_phase(QAT)
             self._calibrate(quantized)
+        if settings.qat_epochs:
+            self._train_quantized(quantized, interrupt, metrics)
+        self.folder.write_weights(QAT, copy_weights(quantized))
+
+    def _train_quantized(
+        self, quantized: QATTemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog
+    ) -> None:
+        settings = self.config.quantization
         plan = PhasePlan(
             QAT,
             settings.qat_epochs,
@@ -198,7 +208,6 @@ class _Run:
         if self.position.stale_epochs >= settings.qat_epochs:
             self.results_notes.append(NOT_BETTER)
         quantized.set_phase(QuantizationPhase.FROZEN)
-        self.folder.write_weights(QAT, copy_weights(quantized))
         self._record(QAT, quantized)
 
     def _calibrate(self, quantized: QATTemporalFusionTransformer) -> None:
@@ -208,7 +217,8 @@ class _Run:
             self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
             for batch in (to_device(raw, self.device) for raw in drawn)
         )
-        report = calibrate(quantized, islice(inputs, self.config.quantization.calibration_batches))
+        settings = self.config.quantization
+        report = calibrate(quantized, islice(inputs, settings.calibration_batches), settings.calibrator)
         self.progress.note(f"Calibrated on {report.batches} training batches")
         if report.refused:
             self.progress.note(f"Refused {len(report.refused)} calibration batches with non-finite values")

@@ -21,7 +21,7 @@ from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
 from qat_tft.schema import Schema
 from qat_tft.training import files
-from qat_tft.training.build import build_model, build_qat_model
+from qat_tft.training.build import build_model, configured_qat_model
 
 LATEST = "latest"
 UNFINISHED = ".unfinished"
@@ -240,7 +240,7 @@ class RunFolder:
                 where=str(self.path),
                 next_step="Train with `qat-tft train --use-qat`",
             )
-        model = build_qat_model(self.load_fp32_model(), self.load_config().quantization.target)
+        model = configured_qat_model(self.load_fp32_model(), self.load_config().quantization)
         self._load_weights("qat", model)
         model.set_phase(Phase.FROZEN)
         return model.eval()
