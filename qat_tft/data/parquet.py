@@ -36,7 +36,8 @@ def read_panel(
             well; these values are NaN in the panel. For forecasting; in training every value must be there.
 
     Returns:
-        The panel, raw; its schema holds the calendar columns too. A null in a category column is the category ``<null>``; nothing else is filled in.
+        The panel, raw; its schema holds the calendar columns too. A null in a category column is the category
+        ``<null>``; nothing else is filled in.
 
     Raises:
         DataError: a file that cannot be read, no rows, a value of a type that its role does not take, a null, NaN
