@@ -17,7 +17,7 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.nonfinite import explain_batch
-from qat_tft.model.loss import q_risk, quantile_loss
+from qat_tft.model.loss import present_windows, q_risk, quantile_loss
 
 
 class Forecasts(NamedTuple):
@@ -60,12 +60,12 @@ def validation_loss(
     batch_size: int,
     device: torch.device,
 ) -> float:
-    """Return the mean quantile loss on the scaled target over the windows at `indices`.
+    """Return the mean quantile loss on the scaled target, where it is there, over the windows at `indices`.
 
     Raises:
         NonFiniteLossError: the loss of a batch is not finite; the message names the columns that made it so.
     """
-    total = 0.0
+    total, weights = 0.0, 0.0
     with evaluating(model):
         for batch in batches_at(windows, indices, batch_size, device):
             inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
@@ -76,8 +76,10 @@ def validation_loss(
                     f"the validation loss is {loss}; {explain_batch(windows.panel.schema, inputs, target)}",
                     next_step="Mend those values, or lower training.learning_rate",
                 )
-            total += loss * len(target)
-    return total / len(indices)
+            weight = present_windows(target)
+            total += loss * weight
+            weights += weight
+    return total / weights if weights else 0.0
 
 
 def even_indices(count: int, limit: int) -> Tensor:

@@ -18,13 +18,13 @@ def explain_batch(schema: Schema, inputs: Sequence[Tensor], target: Tensor) -> s
     Args:
         schema: names the columns.
         inputs: scaled static [B, Vs], historical [B, history, Vh] and future [B, horizon, Vf].
-        target: scaled, [B, horizon].
+        target: scaled, [B, horizon]; NaN stands for a missing one.
     """
     extremes: dict[str, float] = {}
     for group, tensor in zip(schema.groups, inputs, strict=True):
         for index, column in enumerate(group.real):
             _keep_largest(extremes, column, tensor[..., index])
-    _keep_largest(extremes, schema.target, target)
+    _keep_largest(extremes, schema.target, target[~target.isnan()])
     broken = [column for column, value in extremes.items() if value == float("inf")]
     if broken:
         return f"non-finite values in {_listed([repr(column) for column in broken])}"

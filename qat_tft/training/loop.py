@@ -209,7 +209,8 @@ class Phase:
     def _advance(self, outcome: StepOutcome) -> None:
         self.position.step += 1
         self.position.step_in_epoch += 1
-        self.position.loss_sum += outcome.loss * outcome.windows
+        self.position.loss_sum += outcome.loss * outcome.weight
+        self.position.weight += outcome.weight
         self.position.windows += outcome.windows
 
     def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
@@ -226,7 +227,7 @@ class Phase:
             phase=self.plan.name,
             epoch=position.epoch + 1,
             step=position.step,
-            train_loss=position.loss_sum / max(1, position.windows),
+            train_loss=position.loss_sum / position.weight if position.weight else 0.0,
             validation_loss=loss,
             learning_rate=rate,
             samples_per_second=speed,
@@ -237,7 +238,7 @@ class Phase:
         self.around.metrics.write(report.to_json())
         self.around.progress.epoch(report)
         position.epoch += 1
-        position.step_in_epoch, position.loss_sum, position.windows = 0, 0.0, 0
+        position.step_in_epoch, position.loss_sum, position.weight, position.windows = 0, 0.0, 0.0, 0
         position.seconds += seconds
         self._save()
 

@@ -27,7 +27,7 @@ class Position:
         epoch: epoch in progress, from 0 within the phase.
         step_in_epoch: steps already made in it.
         step: steps already made in the phase.
-        loss_sum, windows: sums over those steps of this epoch.
+        loss_sum, weight, windows: sums over those steps of this epoch, as `StepOutcome` has them.
         best_loss: least validation loss of the phase so far; None before the first.
         stale_epochs: epochs since then.
         seconds: training time so far, in all phases.
@@ -44,6 +44,7 @@ class Position:
     step_in_epoch: int = 0
     step: int = 0
     loss_sum: float = 0.0
+    weight: float = 0.0
     windows: int = 0
     best_loss: float | None = None
     stale_epochs: int = 0
@@ -123,8 +124,9 @@ def load_state(path: Path) -> SavedState:
         )
     rest = json.loads(header["rest"])
     known = {one.name for one in fields(Position)}
+    position = {"weight": float(rest["position"]["windows"]), **rest["position"]}  # no weight: no target was missing
     return SavedState(
-        position=Position(**{name: value for name, value in rest["position"].items() if name in known}),
+        position=Position(**{name: value for name, value in position.items() if name in known}),
         model=_under("model", tensors),
         best=_under("best", tensors),
         random=_under("random", tensors),

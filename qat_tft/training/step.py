@@ -15,18 +15,26 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.nonfinite import explain_batch
-from qat_tft.model.loss import quantile_loss
+from qat_tft.model.loss import present_windows, quantile_loss
 from qat_tft.model.tft import Forecast
 from qat_tft.schema import Schema
 
 
 @dataclass(frozen=True)
 class StepOutcome:
-    """What a step did: mean loss over its windows, their number, and the gradient norm before clipping."""
+    """What a step did.
+
+    Attributes:
+        loss: mean over the targets of its windows that are there.
+        windows: number of windows.
+        gradient_norm: before clipping.
+        weight: windows, each counted by the share of its targets that are there; by it losses add up over steps.
+    """
 
     loss: float
     windows: int
     gradient_norm: float
+    weight: float
 
 
 @dataclass(frozen=True)
@@ -66,15 +74,19 @@ class TrainingStep:
             NonFiniteLossError: the loss or the gradient is not finite; no weight has changed.
         """
         self.model.train()
-        loss_sum, windows = 0.0, 0
-        for batch in batches:
+        loss_sum, weight = 0.0, 0.0
+        for batch, share_of_batch in zip(batches, batch_shares(batches), strict=True):
+            targets = present_windows(batch.target)
             for part in micro_batches(batch, self.micro_batch):
-                loss_sum += self._accumulate(part, len(part.target) / len(batch.target), place) * len(part.target)
-            windows += len(batch.target)
+                part_targets = present_windows(part.target)
+                share = share_of_batch * (part_targets / targets) if targets else 0.0
+                loss_sum += self._accumulate(part, share, place) * part_targets
+            weight += targets
         norm = self._clip(place)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return StepOutcome(loss_sum / windows, windows, norm)
+        windows = sum(len(batch.target) for batch in batches)
+        return StepOutcome(loss_sum / weight if weight else 0.0, windows, norm, weight)
 
     def scaled(self, raw: Batch) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
         """Return the scaled inputs and the scaled target of raw windows, on the device."""
@@ -116,6 +128,17 @@ class TrainingStep:
                 next_step="Lower training.learning_rate, or train with --precision fp32",
             )
         return value
+
+
+def batch_shares(batches: Sequence[Batch]) -> list[float]:
+    """Return what each batch of a step counts, 1 on average: batches of one size count by their targets.
+
+    So the gradients of several batches add up to that of one batch of all their windows, however many targets are
+    missing in each. Where none is missing, every batch counts 1, whatever its size.
+    """
+    filled = [present_windows(batch.target) / len(batch.target) for batch in batches]
+    total = sum(filled)
+    return [share * len(batches) / total if total else 0.0 for share in filled]
 
 
 def micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:

@@ -42,3 +42,9 @@ def test_category_codes_are_never_extreme():
     inputs, target = batch()
     inputs[1][..., 3] = 50_000
     assert "weights have diverged" in explain_batch(SCHEMA, inputs, target)
+
+
+def test_a_missing_target_explains_nothing():
+    inputs, target = batch()
+    target[0, 0] = torch.nan
+    assert "weights have diverged" in explain_batch(SCHEMA, inputs, target)

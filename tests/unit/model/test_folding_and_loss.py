@@ -58,3 +58,32 @@ def test_q_risk_is_twice_the_loss_over_the_sum_of_absolute_targets(forecast):
         )
         expected = 2 * loss / target.abs().sum().item()
         assert q_risk(prediction, target, levels)[q].item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_missing_targets_count_neither_in_the_loss_nor_in_the_q_risk(forecast):
+    prediction, target, levels = forecast
+    some = target.clone()
+    some[1, 2] = some[3] = torch.nan
+    there = ~some.isnan()
+    alone = prediction[there].unsqueeze(1), target[there].unsqueeze(1)  # each as a window of one step
+    assert quantile_loss(prediction, some, levels).item() == pytest.approx(quantile_loss(*alone, levels).item())
+    assert q_risk(prediction, some, levels).tolist() == pytest.approx(q_risk(*alone, levels).tolist())
+
+
+def test_a_missing_target_has_a_gradient_of_zero_whatever_is_forecast(forecast):
+    prediction, target, levels = forecast
+    some = target.clone()
+    some[1, 2] = torch.nan
+    prediction = prediction.clone().requires_grad_()
+    quantile_loss(prediction, some, levels).backward()
+    assert (prediction.grad[1, 2] == 0).all()
+    assert (prediction.grad[~some.isnan()] != 0).all()
+
+
+def test_no_target_at_all_is_a_loss_of_zero_with_gradients_of_zero(forecast):
+    prediction, target, levels = forecast
+    prediction = prediction.clone().requires_grad_()
+    loss = quantile_loss(prediction, torch.full_like(target, torch.nan), levels)
+    loss.backward()
+    assert loss.item() == 0
+    assert torch.equal(prediction.grad, torch.zeros_like(prediction))

@@ -1,12 +1,16 @@
 """One optimizer step against a plain one, and what stops it."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from qat_tft.checkpointing.segments import run_directly
 from qat_tft.data.loader import batches
+from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
-from qat_tft.model.loss import quantile_loss
+from qat_tft.evaluation.forecasts import validation_loss
+from qat_tft.model.loss import pinball, quantile_loss
 from qat_tft.training.build import build_model
 from qat_tft.training.job import make_accelerator
 from qat_tft.training.step import TrainingStep
@@ -72,3 +76,57 @@ def test_a_batch_with_a_nan_stops_the_step_by_name_and_changes_nothing(config, d
         step([poisoned], place="fp32 epoch 2, batch 7")
     assert all(map(torch.equal, step.model.parameters(), before))
     assert all(parameter.grad is None for parameter in step.model.parameters())
+
+
+def with_missing_targets(batch: Batch, seed: int) -> Batch:
+    """The same windows with a different number of missing targets in each half."""
+    missing = torch.rand(batch.target.shape, generator=torch.Generator().manual_seed(seed)) < 0.4
+    missing[: len(missing) // 2] &= torch.arange(missing.shape[1]) < 1
+    return batch._replace(target=batch.target.masked_fill(missing, torch.nan))
+
+
+def gradients(config, data, batches_of_step: list[Batch], *, micro_batch: int | None = None):
+    """What a step accumulates, taken from what plain gradient descent does to the weights, without clipping."""
+    step = replace(step_for(config, data, len(batches_of_step)), gradient_clip=1e9, micro_batch=micro_batch)
+    before = [parameter.detach().clone() for parameter in step.model.parameters()]
+    outcome = step(batches_of_step, place="here")
+    return outcome, [old - new.detach() for old, new in zip(before, step.model.parameters(), strict=True)]
+
+
+@pytest.mark.parametrize(("cuts", "micro_batch"), [((16,), 3), ((16,), 1), ((8, 8), None), ((4, 4, 4, 4), 3)], ids=str)
+def test_however_windows_with_missing_targets_are_cut_the_step_is_that_of_the_whole_batch(
+    config, data, cuts, micro_batch
+):
+    config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+    whole = with_missing_targets(next(iter(batches(data.training, 16, shuffle=True))), seed=1)
+    parts = [Batch(*group) for group in zip(*(tensor.split(list(cuts)) for tensor in whole), strict=True)]
+    expected, wanted = gradients(config, data, [whole])
+    outcome, found = gradients(config, data, parts, micro_batch=micro_batch)
+    assert outcome.loss == pytest.approx(expected.loss)
+    assert outcome.weight == pytest.approx(float((~whole.target.isnan()).float().mean(1).sum()))
+    for ours, theirs in zip(found, wanted, strict=True):
+        assert torch.allclose(ours, theirs, atol=ROUNDING)
+
+
+def test_validation_counts_every_present_target_once(config, data):
+    model = step_for(config, data).model
+    scaling, levels = data.preprocessing.scaling(), config.model.quantiles
+
+    class Holed:
+        panel = data.panel
+
+        def __getitem__(self, indices):
+            return with_missing_targets(data.validation[indices], seed=int(indices[0]))
+
+    options = {"quantiles": levels, "batch_size": 5, "device": torch.device("cpu")}
+    found = validation_loss(model, scaling, Holed(), torch.arange(12), **options)
+    total, count = 0.0, 0
+    for indices in torch.arange(12).split(5):
+        batch = with_missing_targets(data.validation[indices], seed=int(indices[0]))
+        inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+        target = scaling.scale_target(batch.target, batch.series)
+        there = ~target.isnan()
+        with torch.no_grad():
+            total += pinball(model.eval()(*inputs).quantiles, target, levels)[there].sum().item()
+        count += int(there.sum())
+    assert found == pytest.approx(total / count)
