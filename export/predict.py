@@ -4,21 +4,19 @@ Reading goes through the same code as in training, which keeps its rows in torch
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from qat_tft.data.panel import Panel, TimeKind
 from qat_tft.data.parquet import read_panel
-from qat_tft.data.source import open_source
 from qat_tft.errors import DataError
+from qat_tft.evaluation.forecast_table import ForecastRows
 from qat_tft.export.metadata import SERIES_INPUT
-from qat_tft.export.predictions import ORIGIN_COLUMN, STEP_COLUMN, Predictions
+from qat_tft.export.predictions import Predictions
 from qat_tft.export.session import Forecaster
 from qat_tft.schema import Group
 
@@ -56,7 +54,7 @@ def forecast_parquet(file: Forecaster, paths: Paths, *, origin: str | None = Non
             for at in range(0, len(chosen), _BATCH)
         ]
     )
-    table = _table(panel, chosen, rows, quantiles, metadata.quantiles, _id_types(paths, panel))
+    table = ForecastRows.of(panel, paths).table(chosen, rows, quantiles, metadata.quantiles)
     return Predictions(table, len(chosen), (*panel.notes, *unknown, *_unseen(file, panel, chosen), *notes))
 
 
@@ -175,57 +173,3 @@ def _split(
         columns = [codes[column][indices[..., place]] for place, column in enumerate(group.category)]
         inputs[group.category_input] = np.stack(columns, -1)
     return inputs
-
-
-def _table(
-    panel: Panel,
-    series: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.int64],
-    quantiles: npt.NDArray[np.float32],
-    levels: tuple[float, ...],
-    id_types: tuple[pa.DataType, ...],
-) -> pa.Table:
-    horizon = quantiles.shape[1]
-    ids = [panel.series_ids[place] for place in np.repeat(series, horizon).tolist()]
-    columns: dict[str, pa.Array] = {
-        column: _in_type(pa.array([name[place] for name in ids], pa.string()), type_)
-        for place, (column, type_) in enumerate(zip(panel.schema.id, id_types, strict=True))
-    }
-    columns[ORIGIN_COLUMN] = _time_array(panel, np.repeat(panel.time.numpy()[rows], horizon))
-    columns[panel.schema.time] = _time_array(panel, _step_times(panel, series, rows, horizon).reshape(-1))
-    columns[STEP_COLUMN] = pa.array(np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)))
-    for place, level in enumerate(levels):
-        columns[f"q{level:g}"] = pa.array(quantiles[..., place].reshape(-1))
-    return pa.table(columns)
-
-
-def _step_times(
-    panel: Panel, series: npt.NDArray[np.int64], rows: npt.NDArray[np.int64], horizon: int
-) -> npt.NDArray[np.int64]:
-    # The times of the rows after the origin; beyond the last row, the last interval goes on.
-    times, ends = panel.time.numpy(), panel.series_start.numpy()[series + 1]
-    last = ends - 1
-    interval = times[last] - times[np.maximum(last - 1, panel.series_start.numpy()[series])]
-    coming = rows[:, None] + np.arange(1, horizon + 1)
-    beyond = np.maximum(coming - last[:, None], 0)
-    return np.asarray(times[np.minimum(coming, last[:, None])] + beyond * interval[:, None])
-
-
-def _time_array(panel: Panel, times: npt.NDArray[np.int64]) -> pa.Array:
-    if panel.time_kind is TimeKind.STEP:
-        return pa.array(times)
-    instants = pa.array(times).cast(pa.timestamp("ns", tz=panel.time_zone))
-    return instants.cast(pa.date32()) if panel.time_kind is TimeKind.DATE else instants
-
-
-def _id_types(paths: Paths, panel: Panel) -> tuple[pa.DataType, ...]:
-    source = open_source(paths)
-    types = (source.types(column)[0] for column in panel.schema.id)
-    return tuple(type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types)
-
-
-def _in_type(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    # An id leaves in the type in which it came, so that the forecasts can be joined with the data.
-    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        return text.cast(type_)
-    return text

@@ -1,21 +1,17 @@
 """A table of forecasts: how its first rows look on a terminal, and how it is written."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 
-from qat_tft.errors import DataError
+from qat_tft.evaluation.forecast_table import ORIGIN_COLUMN, STEP_COLUMN, ForecastFile
 
-ORIGIN_COLUMN = "forecast_origin"
-STEP_COLUMN = "forecast_step"
 _SHOWN_ROWS = 6
 
 
@@ -67,18 +63,8 @@ def write_predictions(predictions: Predictions, path: Path) -> Predictions:
     Raises:
         DataError: the place cannot be written to.
     """
-    unfinished = path.with_name(f".{path.name}.unfinished")
-    try:
-        pq.write_table(predictions.table, unfinished)
-        unfinished.replace(path)
-    except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
-        raise DataError(
-            f"the forecasts cannot be written: {error.strerror or error}",
-            where=str(path),
-            next_step="Name a file in a writable folder with --out.",
-        ) from None
+    with ForecastFile(path) as file:
+        file.add(predictions.table)
     return Predictions(predictions.table, predictions.series, predictions.notes, path)
 
 

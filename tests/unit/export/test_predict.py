@@ -15,10 +15,11 @@ from rich.console import Console
 from qat_tft.data.parquet import read_panel
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError, SchemaError
+from qat_tft.evaluation.forecast_table import ORIGIN_COLUMN, STEP_COLUMN
 from qat_tft.export.graph import FP32_FILE
 from qat_tft.export.metadata import ModelMetadata
 from qat_tft.export.predict import forecast_parquet
-from qat_tft.export.predictions import ORIGIN_COLUMN, STEP_COLUMN, Predictions, write_predictions
+from qat_tft.export.predictions import Predictions, write_predictions
 from qat_tft.export.session import Forecaster
 from qat_tft.schema import Schema
 from qat_tft.training.run_folder import RunFolder

@@ -1,0 +1,165 @@
+"""Forecasts as rows of a table, one for each series, origin and step, and the Parquet file that they go into.
+
+Legend: N windows, F horizon, Q quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.data.source import open_source
+from qat_tft.errors import DataError
+
+ORIGIN_COLUMN = "forecast_origin"
+STEP_COLUMN = "forecast_step"
+MODEL_COLUMN = "forecast_model"
+_GROUP_ROWS = 2**17  # rows of one row group of the file
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ForecastRows:
+    """Names the rows of forecasts over a panel.
+
+    Attributes:
+        panel: what was forecast.
+        id_types: type of each id column in the files, in which the ids leave again, so that forecasts can be
+            joined with the data.
+    """
+
+    panel: Panel
+    id_types: tuple[pa.DataType, ...]
+
+    @classmethod
+    def of(cls, panel: Panel, paths: str | Path | Sequence[str | Path]) -> ForecastRows:
+        """Take the types of the id columns from the files that the panel was read from."""
+        source = open_source(paths)
+        types = (source.types(column)[0] for column in panel.schema.id)
+        return cls(panel, tuple(type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types))
+
+    def table(
+        self,
+        series: Rows,
+        origins: Rows,
+        quantiles: npt.NDArray[np.float32],
+        levels: tuple[float, ...],
+        more: Mapping[str, pa.Array] | None = None,
+    ) -> pa.Table:
+        """Return N x F rows: ids, ``forecast_origin``, the time of the step, ``forecast_step``, ``more``, quantiles.
+
+        Args:
+            series: [N], place of each window's series in the panel.
+            origins: [N], row of the panel that is the last one of each window's history.
+            quantiles: [N, F, Q], raw.
+            levels: the Q quantiles; 0.1 becomes the column ``q0.1``.
+            more: further columns of N x F values.
+        """
+        panel, horizon = self.panel, quantiles.shape[1]
+        window = np.repeat(np.arange(len(series)), horizon)
+        columns: dict[str, pa.Array] = {}
+        for place, (column, type_) in enumerate(zip(panel.schema.id, self.id_types, strict=True)):
+            names = pa.array([panel.series_ids[one][place] for one in series.tolist()], pa.string())
+            columns[column] = _in_type(names, type_).take(pa.array(window))
+        columns[ORIGIN_COLUMN] = self._times(panel.time.numpy()[origins[window]])
+        columns[panel.schema.time] = self._times(step_times(panel, series, origins, horizon).reshape(-1))
+        columns[STEP_COLUMN] = pa.array(np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)))
+        columns |= more or {}
+        for place, level in enumerate(levels):
+            columns[f"q{level:g}"] = pa.array(quantiles[..., place].reshape(-1))
+        return pa.table(columns)
+
+    def _times(self, times: Rows) -> pa.Array:
+        kind = self.panel.time_kind
+        if kind is TimeKind.STEP:
+            return pa.array(times)
+        instants = pa.array(times).cast(pa.timestamp("ns", tz=self.panel.time_zone))
+        return instants.cast(pa.date32()) if kind is TimeKind.DATE else instants
+
+
+def step_times(panel: Panel, series: Rows, origins: Rows, horizon: int) -> Rows:
+    """Return the times [N, F] of the steps after some origins; beyond a series' last row its last interval goes on."""
+    times, ends = panel.time.numpy(), panel.series_start.numpy()[series + 1]
+    last = ends - 1
+    interval = times[last] - times[np.maximum(last - 1, panel.series_start.numpy()[series])]
+    coming = origins[:, None] + np.arange(1, horizon + 1)
+    beyond = np.maximum(coming - last[:, None], 0)
+    return np.asarray(times[np.minimum(coming, last[:, None])] + beyond * interval[:, None])
+
+
+class ForecastFile:
+    """A Parquet file that tables of forecasts are added to; no more than a row group waits in memory.
+
+    A context manager: the file appears at `path` when the block ends without an error, or not at all.
+
+    Raises:
+        DataError: on entering, adding and leaving, if the place cannot be written to.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._unfinished = path.with_name(f".{path.name}.unfinished")
+        self._writer: pq.ParquetWriter | None = None
+        self._waiting: list[pa.Table] = []
+
+    def __enter__(self) -> ForecastFile:
+        """Find out that the place can be written to before any work is done."""
+        with self._reporting():
+            self._unfinished.touch()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Give the file its name, or remove it after an error."""
+        try:
+            with self._reporting():
+                if kind is None:
+                    self._flush()
+                if self._writer is not None:
+                    self._writer.close()
+                if kind is None:
+                    self._unfinished.replace(self._path)
+        finally:
+            with suppress(OSError):
+                self._unfinished.unlink(missing_ok=True)
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows; every table has the same columns."""
+        self._waiting.append(table)
+        if sum(waiting.num_rows for waiting in self._waiting) >= _GROUP_ROWS:
+            with self._reporting():
+                self._flush()
+
+    def _flush(self) -> None:
+        if not self._waiting:
+            return
+        table = pa.concat_tables(self._waiting)
+        if self._writer is None:
+            self._writer = pq.ParquetWriter(self._unfinished, table.schema)
+        self._writer.write_table(table)
+        self._waiting = []
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise DataError(
+                f"the forecasts cannot be written: {error.strerror or error}",
+                where=str(self._path),
+                next_step="Name a file in a writable folder with --out.",
+            ) from None
+
+
+def _in_type(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return text.cast(type_)
+    return text
