@@ -1,15 +1,21 @@
 """Calendar features agree with the standard library's calendar, in the zone of the file."""
 
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from qat_tft.data.calendar import CALENDAR_FEATURES, Calendar, parse_calendar, with_calendar
 from qat_tft.data.panel import TimeKind
+from qat_tft.data.parquet import read_panel
+from qat_tft.data.preparation import Preparation
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Kind, Schema
 
@@ -132,3 +138,17 @@ def test_times_without_such_a_calendar_are_refused(kind: TimeKind, zone: str | N
         Calendar.of(("hour", "minute"), kind, zone)
     assert Calendar.of((), TimeKind.STEP, None).columns == ()
     assert Calendar.of(("month",), TimeKind.DATE, None).values(np.zeros(1, np.int64))["calendar.month.cos"] == 1
+
+
+def test_a_panel_carries_the_features_of_its_rows_on_the_clock_of_the_file(
+    write: Callable[..., Path], cities: Callable[..., dict[str, Any]]
+) -> None:
+    columns = cities(40)
+    columns["time"] = pa.array(columns["time"], pa.timestamp("us", tz="Asia/Kolkata"))
+    schema = Schema(time="time", target="y", id=("city",), known=Columns(category=("sky",)))
+    panel = read_panel(write(columns), schema, Preparation(calendar=("hour:category", "year")))
+    assert panel.schema.known == Columns(real=("calendar.year",), category=("sky", "calendar.hour"))
+    local = [time.astimezone(ZoneInfo("Asia/Kolkata")) for time in columns["time"].to_pylist()]
+    hour = panel.values[:, panel.schema.group("historical").columns.index("calendar.hour")].int().tolist()
+    assert [panel.dictionaries["calendar.hour"][code] for code in hour] == [str(time.hour) for time in local]
+    assert panel.schema.without({"calendar.hour", "calendar.year"}) == schema
