@@ -8,13 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from qat_tft.data.calendar import Calendar, with_calendar
+from qat_tft.data.calendar import Calendar
 from qat_tft.data.columns import Categories, Times, category_values, real_values, time_values, to_float32
+from qat_tft.data.missing import MARK, MissingPolicy
 from qat_tft.data.panel import Panel, name_series, time_text
 from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.data.source import Source, open_source
 from qat_tft.errors import DataError
-from qat_tft.schema import Schema
+from qat_tft.schema import PRESENT, Schema
 
 _NAMED_DUPLICATES = 3
 
@@ -31,19 +32,20 @@ def read_panel(
     Args:
         path: a Parquet file, a folder of such files or a list of them. Rows may stand in any order.
         schema: the roles of the columns; other columns are not read.
-        preparation: what to do with duplicates and gaps, and which calendar features to append.
+        preparation: what to do with duplicates, gaps and missing values, and which columns to derive.
         future_rows: allow each series to end in rows without a target, whose observed columns may be missing as
-            well; these values are NaN in the panel. For forecasting; in training every value must be there.
+            well. For forecasting; in training that takes a policy.
 
     Returns:
-        The panel, raw; its schema holds the calendar columns too. A null in a category column is the category
-        ``<null>``; nothing else is filled in.
+        The panel, raw; its schema is ``preparation.effective_schema``. A null in a category column is the category
+        ``<null>``. A missing value that is allowed is NaN: ``missing.with_fills`` tells what stands in for it. A
+        static real column has the one value that its series has anywhere, or NaN.
 
     Raises:
-        DataError: a file that cannot be read, no rows, a value of a type that its role does not take, a null, NaN
-            or infinity in a real column, a (series, time) that occurs twice, a static column that changes within
-            a series. The message names the file, the column and the first rows.
-        SchemaError: a column that the file does not have, with close matches.
+        DataError: a file that cannot be read, no rows, a value of a type that its role does not take, a null or
+            NaN in a real column without a policy, an infinity, a (series, time) that occurs twice, a static column
+            that changes within a series. The message names the file, the column and the first rows.
+        SchemaError: a column that the file does not have, with close matches, or a derived one that it has.
     """
     source = open_source(path)
     for column in schema.used_columns:
@@ -52,10 +54,11 @@ def read_panel(
         raise DataError("there are no rows", where=source.label)
     times = time_values(source, schema.time)
     calendar = Calendar.of(preparation.calendar, times.kind, times.zone, where=source.label)
-    schema = with_calendar(schema, preparation.calendar)
+    effective = preparation.effective_schema(schema)
     ids = [category_values(source, column, null=None) for column in schema.id]
     layout = _Layout.of(source, schema, times, ids)
-    return replace(_fill(source, schema, times, calendar, layout, future_rows), preparation=preparation)
+    panel = _fill(source, effective, times, calendar, layout, preparation, future_rows)
+    return replace(panel, preparation=preparation)
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,13 @@ class _Layout:
 
 
 def _fill(
-    source: Source, schema: Schema, times: Times, calendar: Calendar, layout: _Layout, future_rows: bool
+    source: Source,
+    schema: Schema,
+    times: Times,
+    calendar: Calendar,
+    layout: _Layout,
+    preparation: Preparation,
+    future_rows: bool,
 ) -> Panel:
     history, static = schema.group("historical"), schema.group("static")
     values = torch.empty(source.rows, history.size)
@@ -122,7 +131,13 @@ def _fill(
         column.name: column.categories for column in calendar.columns if column.categories
     }
     future = np.zeros(source.rows, dtype=bool)
-    computed = calendar.values(times.instants[layout.order])
+    policies = preparation.policies
+    computed: dict[str, float | npt.NDArray[np.float32]] = {
+        **dict.fromkeys(policies.indicators(schema), 0.0),  # until a value is missing
+        **calendar.values(times.instants[layout.order]),
+    }
+    if preparation.min_history is not None:
+        computed[PRESENT] = 1.0  # until a window reaches back beyond its series
     for place, column in enumerate(history.columns):
         if column in computed:
             values.numpy()[:, place] = computed[column]
@@ -133,8 +148,12 @@ def _fill(
         wide = real_values(source, column)[layout.order]
         if future_rows and column == schema.target:
             future = _trailing(np.isnan(wide), layout.starts)
-        may_miss = future if column == schema.target or column in schema.observed.real else None
-        _refuse_missing(source, schema, layout, column, np.isnan(wide), may_miss, future_rows)
+        missing = np.isnan(wide)
+        if policies.of(column, schema) is MissingPolicy.ERROR:
+            may_miss = future if column == schema.target or column in schema.observed.real else None
+            _refuse_missing(source, schema, layout, column, missing, may_miss, future_rows)
+        if f"{column}{MARK}" in computed:
+            values.numpy()[:, history.real.index(f"{column}{MARK}")] = missing
         narrow, note = to_float32(source, column, wide)
         values.numpy()[:, place] = narrow
         notes.append(note)
@@ -146,10 +165,16 @@ def _fill(
         dictionaries[column] = categories.values
 
     for place, column in enumerate(static.real):
+        if column in computed:
+            continue
         wide = real_values(source, column)[layout.order]
-        _refuse_missing(source, schema, layout, column, np.isnan(wide), None, future_rows)
+        if policies.of(column, schema) is MissingPolicy.ERROR:
+            _refuse_missing(source, schema, layout, column, np.isnan(wide), None, future_rows)
         narrow, note = to_float32(source, column, wide)
-        static_values.numpy()[:, place] = _one_per_series(source, schema, layout, column, narrow)
+        once = _one_per_series(source, schema, layout, column, narrow)
+        static_values.numpy()[:, place] = once
+        if f"{column}{MARK}" in computed:
+            static_values.numpy()[:, static.real.index(f"{column}{MARK}")] = np.isnan(once)
         notes.append(note)
     for place, column in enumerate(static.category, start=len(static.real)):
         categories = category_values(source, column)
@@ -217,8 +242,10 @@ def _one_per_series(
     column: str,
     values: npt.NDArray[np.float32] | npt.NDArray[np.int32],
 ) -> npt.NDArray[np.float32] | npt.NDArray[np.int32]:
-    first = values[layout.starts[:-1]]
-    changed = np.flatnonzero(values != np.repeat(first, np.diff(layout.starts)))
+    there = ~np.isnan(values)
+    rows = np.minimum.reduceat(np.where(there, np.arange(len(values)), len(values)), layout.starts[:-1])
+    first = np.where(rows < len(values), values[np.minimum(rows, len(values) - 1)], np.nan)
+    changed = np.flatnonzero(there & (values != np.repeat(first, np.diff(layout.starts))))
     if len(changed):
         raise DataError(
             f"static column '{column}' changes within {layout.name(schema, int(changed[0]))}, "
