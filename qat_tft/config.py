@@ -65,15 +65,20 @@ class DataConfig(Section):
     @field_validator("calendar")
     @classmethod
     def _calendar_is_known(cls, features: tuple[str, ...]) -> tuple[str, ...]:
-        parse_calendar(features)
+        try:
+            parse_calendar(features)
+        except ValueError as problem:
+            raise ValueError(f"data.calendar: {problem}") from None
         return features
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if (self.validation_from is None) != (self.test_from is None):
-            raise ValueError("set validation_from and test_from together, or neither")
+            raise ValueError("set data.validation_from and data.test_from together, or neither")
         if self.validation + self.test >= 1.0:
-            raise ValueError(f"validation {self.validation} + test {self.test} leave no training rows: below 1")
+            raise ValueError(
+                f"data.validation {self.validation} + data.test {self.test} leave no training rows: below 1"
+            )
         return self
 
     @property
@@ -104,11 +109,13 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _shape_fits(self) -> Self:
         if self.hidden % self.heads:
-            raise ValueError(f"heads {self.heads} must divide hidden {self.hidden}")
+            raise ValueError(f"model.heads {self.heads} must divide model.hidden {self.hidden}")
         if (self.seasonal_difference or 0) > self.history:
-            raise ValueError(f"seasonal_difference {self.seasonal_difference} must not exceed history {self.history}")
+            raise ValueError(
+                f"model.seasonal_difference {self.seasonal_difference} must not exceed model.history {self.history}"
+            )
         if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
-            raise ValueError(f"quantiles {self.quantiles} must be ascending, each once, at least one")
+            raise ValueError(f"model.quantiles {self.quantiles} must be ascending, each once, at least one")
         return self
 
 
@@ -134,7 +141,7 @@ class TrainingConfig(Section):
     precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description="number format of the forward pass")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
     use_gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward pass")
-    checkpoint_mode: ModeName | Literal["auto"] | None = Field(
+    checkpoint_mode: Literal[ModeName, "auto"] | None = Field(
         default=None,
         description="which segments; none: full with use_gradient_checkpointing, off without; "
         "auto: the fastest mode whose step fits memory_budget",
@@ -152,13 +159,19 @@ class TrainingConfig(Section):
         if self.checkpoint_segments is not None:
             parse_segments(",".join(self.checkpoint_segments))
             if self.checkpoint_mode is not None:
-                raise ValueError("checkpoint_mode and checkpoint_segments both choose segments: drop one of them")
+                raise ValueError(
+                    "training.checkpoint_mode and training.checkpoint_segments both choose segments: drop one of them"
+                )
         if self.use_gradient_checkpointing and self.checkpoint_mode == "off":
-            raise ValueError("use_gradient_checkpointing contradicts checkpoint_mode off: drop one of them")
+            raise ValueError(
+                "training.use_gradient_checkpointing contradicts training.checkpoint_mode off: drop one of them"
+            )
         if self.memory_budget is not None:
             parse_memory(self.memory_budget, where="training.memory_budget")
         if (self.memory_budget is not None) != (self.checkpoint_mode == "auto"):
-            raise ValueError("checkpoint_mode auto and memory_budget go together: set both, or neither")
+            raise ValueError(
+                "training.checkpoint_mode auto and training.memory_budget go together: set both, or neither"
+            )
         return self
 
     @property
@@ -200,7 +213,9 @@ class QuantizationConfig(Section):
     @model_validator(mode="after")
     def _int8_needs_qat(self) -> Self:
         if self.use_int8 and not self.use_qat:
-            raise ValueError("use_int8 exports the quantization-aware model: set use_qat as well")
+            raise ValueError(
+                "quantization.use_int8 exports the quantization-aware model: set quantization.use_qat as well"
+            )
         return self
 
 
@@ -295,11 +310,12 @@ def _config_error(invalid: ValidationError, where: str) -> ConfigError:
         if problem["type"] == "extra_forbidden":
             lines.append(f"unknown key {key}")
             allowed = allowed or ", ".join(_known_keys(problem["loc"]))
+        elif problem["type"] == "value_error":  # from a validator above, which names keys and values itself
+            lines.append(problem["msg"].removeprefix("Value error, "))
         else:
-            message = problem["msg"].removeprefix("Value error, ")
             given = f", not {problem['input']!r}" if _is_plain(problem) else ""
-            lines.append(f"{key}: {message}{given}")
-    return ConfigError("; ".join(lines), where=where, allowed=allowed, next_step="Change the keys named")
+            lines.append(f"{key}: {problem['msg']}{given}")
+    return ConfigError("; ".join(lines), where=where, allowed=allowed, next_step="Change what is named here")
 
 
 def _is_plain(problem: Any) -> bool:

@@ -1,5 +1,8 @@
 """Command line options that stand for settings of the configuration: help and defaults come from there."""
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import typer
@@ -7,6 +10,47 @@ from rich.markup import escape
 
 from qat_tft.config import RunConfig, Section
 from qat_tft.errors import ConfigError
+
+
+_OTHER_FLAGS = {"data.parquet_files": "--parquet-file", "quantization.target": "--target-profile"}
+
+
+def flag_of(path: str) -> str:
+    """Return the option that stands for a setting: `training.batch_size` is `--batch-size`."""
+    return _OTHER_FLAGS.get(path, f"--{path.split('.')[1].replace('_', '-')}")
+
+
+@contextmanager
+def naming_options(paths: Iterable[str]) -> Iterator[None]:
+    """Let an error about these settings name their options, as the user typed them.
+
+    Args:
+        paths: section and key of each setting.
+
+    Raises:
+        ConfigError: the one from within, reworded. Where it names nothing but options, the file is left out.
+    """
+    flags = {path: flag_of(path) for path in paths}
+    try:
+        yield
+    except ConfigError as error:
+        what, allowed, next_step = (_with_flags(part, flags) for part in (error.what, error.allowed, error.next_step))
+        where = _with_flags(error.where, flags)
+        if what != error.what and not _KEY.search(what):
+            where = ""
+        raise ConfigError(what, where=where, allowed=allowed, next_step=next_step) from None
+
+
+_KEY = re.compile(rf"\b({'|'.join(RunConfig.model_fields)})\.[a-z_]+")
+
+
+def _with_flags(text: str, flags: Mapping[str, str]) -> str:
+    """The text with each key replaced; without its section only where an underscore shows that it is no plain word."""
+    for path, flag in flags.items():
+        key = path.split(".")[1]
+        bare = rf"|(?<![\w.-]){key}\b" if "_" in key else ""
+        text = re.sub(rf"\b{re.escape(path)}\b{bare}", flag, text)
+    return text
 
 
 def setting(path: str, *names: str, panel: str, metavar: str | None = None) -> Any:
@@ -18,6 +62,7 @@ def setting(path: str, *names: str, panel: str, metavar: str | None = None) -> A
         panel: heading under which the help shows it.
         metavar: what the help shows as its value.
     """
+    assert names == (flag_of(path),), "messages name the option by flag_of"
     section, key = path.split(".")
     field = _section(section).model_fields[key]
     text = escape(f"{field.description}")

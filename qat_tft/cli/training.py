@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from qat_tft.cli import console
 from qat_tft.cli.roles import Roles
-from qat_tft.cli.settings import configuration
+from qat_tft.cli.settings import configuration, naming_options
 from qat_tft.cli.training_display import TrainingDisplay
 from qat_tft.config import DEMO, RunConfig, read_config_file
 from qat_tft.data.samples import embedded_temperatures, schema_path
@@ -63,9 +63,10 @@ def start(
     if not config_file and "data.parquet_files" not in given:
         console.note(f"No --parquet-file: embedded temperatures, with {_listed(DEMO)} unless given")
         base = DEMO
-    config = configuration(given, base, where=config_file or "the options")
-    schema = _schema(config, Roles(**roles), schema_file, config_file)
-    return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))
+    with naming_options(given):
+        config = configuration(given, base, where=config_file or "the options")
+        schema = _schema(config, Roles(**roles), schema_file, config_file)
+        return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))
 
 
 def go_on(runs_dir: str, name: str | None) -> Trained:
