@@ -75,10 +75,11 @@ def make_qat_model() -> Callable[..., QATTemporalFusionTransformer]:
     """Build a calibrated QAT test model in phase `qat`; equal arguments give equal weights and ranges."""
 
     def build(
-        sizes: Sizes | None = None, seed: int = 0, target: str = "x86", **changes: object
+        sizes: Sizes | None = None, seed: int = 0, target: str = "x86", learned_ranges: bool = False, **changes: object
     ) -> QATTemporalFusionTransformer:
         sizes = sizes or Sizes()
-        model = QATTemporalFusionTransformer(build_model(sizes, seed, **changes), scheme_for(target))
+        fp32 = build_model(sizes, seed, **changes)
+        model = QATTemporalFusionTransformer(fp32, scheme_for(target), learned_ranges=learned_ranges)
         generator = torch.Generator().manual_seed(seed)
         calibrate(model, [sizes.inputs(8, generator) for _ in range(3)])
         model.set_phase("qat")

@@ -102,10 +102,9 @@ class PercentileBounds(Histogram):
 
     def bounds(self) -> tuple[Tensor, Tensor]:
         """Return the lower and upper end of each range, each [R]."""
-        shares = self.totals().double().cumsum(1)
-        shares /= shares[:, -1:].clamp_min(1)
-        tail = (1 - KEPT) / 2
-        lowest = (shares <= tail).sum(1, keepdim=True)
+        sums = self.totals().cumsum(1)
+        shares, tail = sums / sums[:, -1:].clamp_min(1), (1 - KEPT) / 2
+        lowest = (shares < tail).sum(1, keepdim=True)
         highest = (shares < 1 - tail).sum(1, keepdim=True) + 1
         edges, last = self.edges(), self.counts.shape[1]
         low, high = (edges.gather(1, places.clamp_max(last)).squeeze(1).float() for places in (lowest, highest))
@@ -115,8 +114,9 @@ class PercentileBounds(Histogram):
 class SmallestErrorBounds(Histogram):
     """The range whose rounding and saturation together have the smallest mean squared error.
 
-    First the upper end is drawn in, in steps of a hundredth of the largest value, then the lower one. A value inside counts
-    with the error of even rounding, a twelfth of the squared scale; one outside with its squared distance.
+    First both ends are drawn in together, in steps of a hundredth, then the upper one alone, then the lower one. A
+    value inside counts with the error of even rounding, a twelfth of the squared scale, and one outside with its
+    squared distance.
 
     Args:
         ranges: R.
@@ -134,12 +134,11 @@ class SmallestErrorBounds(Histogram):
         centers = ((edges[:, :-1] + edges[:, 1:]) / 2).float()
         low, high = self.extremes.low, self.extremes.high
         shares = [step / _CANDIDATES for step in range(_CANDIDATES, 0, -1)]
-        high = self._best([(low, high * share) for share in shares], centers, counts)[1]
+        low, high = self._best([(low * share, high * share) for share in shares], centers, counts)
+        low, high = self._best([(low, high * share) for share in shares], centers, counts)
         return self._best([(low * share, high) for share in shares], centers, counts)
 
-    def _best(
-        self, candidates: list[tuple[Tensor, Tensor]], centers: Tensor, counts: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def _best(self, candidates: list[tuple[Tensor, Tensor]], centers: Tensor, counts: Tensor) -> tuple[Tensor, Tensor]:
         errors = torch.stack([self._error(low, high, centers, counts) for low, high in candidates])  # [candidates, R]
         best = errors.argmin(0, keepdim=True)
         lows, highs = (torch.stack(bounds) for bounds in zip(*candidates, strict=True))

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from qat_tft.errors import CalibrationError
-from qat_tft.quantization.calibrate import calibrate
+from qat_tft.quantization.calibrate import Calibrator, calibrate
 from qat_tft.quantization.integer import integer_model
+from qat_tft.quantization.layers import QuantizedLinear
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer, require_calibrated
 from qat_tft.quantization.ranges import Phase
 from qat_tft.quantization.scheme import TARGETS, scheme_for
@@ -154,3 +155,52 @@ def test_a_layer_of_an_unknown_kind_is_an_error_unless_skipped(make_model):
     with pytest.raises(TypeError, match="head is a Bilinear"):
         QATTemporalFusionTransformer(fp32, scheme_for("x86"))
     QATTemporalFusionTransformer(fp32, scheme_for("x86"), skip=frozenset({"head"}))
+
+
+@pytest.mark.parametrize("calibrator", list(Calibrator))
+def test_every_calibrator_sets_every_range_and_leaves_no_statistics_behind(calibrator, make_model, sizes):
+    model = QATTemporalFusionTransformer(make_model(), scheme_for("x86"))
+    calibrate(model, batches(sizes), calibrator)
+    assert all(quantizer.calibrated for quantizer in model.quantizers().values())
+    assert all(quantizer.statistics is None for quantizer in model.quantizers().values())
+    widths = {name: quantizer.maximum - quantizer.minimum for name, quantizer in model.quantizers().items()}
+    widest = QATTemporalFusionTransformer(make_model(), scheme_for("x86"))
+    calibrate(widest, batches(sizes), Calibrator.MIN_MAX)
+    for name, quantizer in widest.quantizers().items():
+        assert (widths[name] <= (quantizer.maximum - quantizer.minimum) * (1 + 1e-6)).all()
+
+
+def test_training_moves_a_calibrated_range_on_from_where_it_is(make_model, sizes):
+    model = QATTemporalFusionTransformer(make_model(), scheme_for("x86"))
+    calibrate(model, batches(sizes), Calibrator.PERCENTILE)
+    head = model.quantizers()["head"]
+    before = head.maximum.clone()
+    model.set_phase("qat")
+    seen = []
+    head.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0].max()))
+    model.train()(*batches(sizes, seed=7)[0])
+    assert head.batches.item() == 4
+    assert head.maximum.item() == pytest.approx(before.item() + (seen[0].item() - before.item()) / 4, rel=1e-5)
+
+
+@pytest.mark.parametrize("calibrator", list(Calibrator))
+def test_a_part_that_never_ran_is_an_error_under_every_calibrator(calibrator, make_model, sizes):
+    model = QATTemporalFusionTransformer(make_model(), scheme_for("x86"))
+    model.model.head.spare = QuantizedLinear.from_float(nn.Linear(2, 2), scheme_for("x86"))
+    with pytest.raises(CalibrationError, match=r"head\.spare: 1 of \d+ quantizers were never calibrated"):
+        calibrate(model, batches(sizes), calibrator)
+
+
+def test_a_calibration_that_fails_leaves_ranges_and_quantizers_as_they_were(make_qat_model, sizes):
+    model = make_qat_model()
+    before = ranges(model)
+    with pytest.raises(RuntimeError):
+        calibrate(model, [(torch.zeros(1), torch.zeros(1), torch.zeros(1))], Calibrator.MSE)
+    assert same(ranges(model), before)
+    assert all(quantizer.statistics is None for quantizer in model.quantizers().values())
+
+
+def test_a_model_with_nothing_left_to_quantize_is_refused(make_model):
+    names = QATTemporalFusionTransformer(make_model(), scheme_for("x86")).quantized_layers()
+    with pytest.raises(ValueError, match="nothing to quantize"):
+        QATTemporalFusionTransformer(make_model(), scheme_for("x86"), skip=frozenset(names))
