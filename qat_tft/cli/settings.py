@@ -20,6 +20,11 @@ def flag_of(path: str) -> str:
     return _OTHER_FLAGS.get(path, f"--{path.split('.')[1].replace('_', '-')}")
 
 
+def every_setting() -> tuple[str, ...]:
+    """Return section and key of every setting that there is."""
+    return tuple(f"{name}.{key}" for name in RunConfig.model_fields for key in _section(name).model_fields)
+
+
 @contextmanager
 def naming_options(paths: Iterable[str]) -> Iterator[None]:
     """Let an error about these settings name their options, as the user typed them.
@@ -83,7 +88,8 @@ def configuration(given: dict[str, Any], base: dict[str, Any], *, where: str) ->
         part = values.setdefault(section, {})
         if isinstance(part, dict):
             part[key] = value
-    return RunConfig.checked(values, where=where)
+    with naming_options(given):
+        return RunConfig.checked(values, where=where)
 
 
 def numbers(text: str | None, option: str) -> tuple[float, ...] | None:

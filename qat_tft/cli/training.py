@@ -10,7 +10,7 @@ from rich.console import RenderableType
 
 from qat_tft.cli import console
 from qat_tft.cli.roles import Roles
-from qat_tft.cli.settings import configuration, naming_options
+from qat_tft.cli.settings import configuration, every_setting, naming_options
 from qat_tft.cli.training_display import TrainingDisplay
 from qat_tft.config import DEMO, RunConfig, read_config_file
 from qat_tft.data.samples import embedded_temperatures, schema_path
@@ -63,7 +63,7 @@ def start(
     if not config_file and "data.parquet_files" not in given:
         console.note(f"No --parquet-file: embedded temperatures, with {_listed(DEMO)} unless given")
         base = DEMO
-    with naming_options(given):
+    with naming_options(given if config_file else every_setting()):
         config = configuration(given, base, where=config_file or "the options")
         schema = _schema(config, Roles(**roles), schema_file, config_file)
         return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))

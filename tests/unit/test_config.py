@@ -35,14 +35,14 @@ def test_a_configuration_survives_toml(hidden, quantiles, cut):
     [
         pytest.param("[model]\nhiden = 3", "unknown key model.hiden", id="unknown-key"),
         pytest.param("[modle]\nhidden = 3", "unknown key modle", id="unknown-section"),
-        pytest.param("[model]\nhidden = 33", "heads 4 must divide hidden 33", id="heads"),
+        pytest.param("[model]\nhidden = 33", "model.heads 4 must divide model.hidden 33", id="heads"),
         pytest.param("[model]\nquantiles = [0.9, 0.1]", "ascending", id="quantiles"),
         pytest.param("[model]\nquantiles = [0.0]", "model.quantiles.0", id="quantile-out-of-range"),
-        pytest.param("[model]\nhistory = 5\nseasonal_difference = 6", "must not exceed history 5", id="season"),
+        pytest.param("[model]\nhistory = 5\nseasonal_difference = 6", "must not exceed model.history 5", id="season"),
         pytest.param("[data]\nvalidation = 0.6\ntest = 0.4", "leave no training rows", id="shares"),
-        pytest.param("[data]\ntest_from = '2020-01-01'", "validation_from and test_from", id="one-cut"),
+        pytest.param("[data]\ntest_from = '2020-01-01'", "data.validation_from and data.test_from", id="one-cut"),
         pytest.param("[training]\nepochs = 'many'", "training.epochs", id="not-a-number"),
-        pytest.param("[quantization]\nuse_int8 = true", "use_qat", id="int8-without-qat"),
+        pytest.param("[quantization]\nuse_int8 = true", "set quantization.use_qat", id="int8-without-qat"),
         pytest.param(
             "[training]\nuse_gradient_checkpointing = true\ncheckpoint_mode = 'off'", "contradicts", id="mode"
         ),
@@ -109,7 +109,7 @@ def test_an_unknown_segment_lists_the_known_ones():
 
 
 def test_a_mode_and_a_choice_of_segments_contradict_each_other():
-    with pytest.raises(ConfigError, match="checkpoint_mode and checkpoint_segments"):
+    with pytest.raises(ConfigError, match=r"training\.checkpoint_mode and training\.checkpoint_segments"):
         RunConfig.from_toml('[training]\ncheckpoint_mode = "full"\ncheckpoint_segments = "lstm_encoder"')
 
 
