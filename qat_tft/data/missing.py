@@ -16,8 +16,6 @@ from qat_tft.schema import Columns, Schema
 MARK = ".missing"
 """Ending of the name of an indicator column."""
 
-_Floats = npt.NDArray[np.float32]
-
 
 class MissingPolicy(StrEnum):
     """What happens to a null or NaN of a real column."""
@@ -120,34 +118,6 @@ class MissingPolicies:
 
     def _marked(self, schema: Schema, columns: Sequence[str]) -> list[str]:
         return [f"{column}{MARK}" for column in self._zeroed(schema, columns)]
-
-
-def filled(
-    values: _Floats, starts: npt.NDArray[np.int64], policy: MissingPolicy, means: npt.NDArray[np.floating]
-) -> _Floats:
-    """One column without missing values.
-
-    Args:
-        values: [R], NaN where a value is missing.
-        starts: [S + 1], first row of each series, and the number of rows.
-        policy: not ``error``, unless nothing is missing.
-        means: [S], training mean for each series.
-
-    Returns:
-        The values themselves where nothing is missing, else a new array. No value depends on a later row.
-    """
-    missing = np.isnan(values)
-    if not missing.any():
-        return values
-    if policy is MissingPolicy.ERROR:
-        raise ValueError("values are missing and the policy is error")
-    if policy is MissingPolicy.ZERO:
-        return np.where(missing, np.float32(0), values)
-    by_mean = np.repeat(means.astype(np.float32), np.diff(starts))
-    if policy is MissingPolicy.MEAN:
-        return np.where(missing, by_mean, values)
-    source = last_present(missing, starts)
-    return np.where(source >= 0, values[source], by_mean)
 
 
 def last_present(missing: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

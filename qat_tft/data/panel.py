@@ -23,6 +23,37 @@ class TimeKind(StrEnum):
 
 
 @dataclass(frozen=True)
+class Fill:
+    """What stands in for the missing values of one column; made once, used where rows are gathered.
+
+    Attributes:
+        place: of the column in ``Panel.values``.
+        values: float32 [S], what a series gets where no earlier value of its own serves.
+        runs: int64 [K], first row of each run of missing values within a series, ascending; None where an earlier
+            value never serves.
+    """
+
+    place: int
+    values: torch.Tensor
+    runs: torch.Tensor | None
+
+    def at(self, rows: torch.Tensor, series: torch.Tensor, column: torch.Tensor, starts: torch.Tensor) -> torch.Tensor:
+        """What stands in for the missing values in these rows; it depends on no later row.
+
+        Args:
+            rows: int64 [N], where a value is missing.
+            series: int64 [N], their series.
+            column: float32 [R], the values.
+            starts: int64, first row of each series.
+        """
+        values = self.values[series]
+        if self.runs is None:
+            return values
+        before = self.runs[torch.searchsorted(self.runs, rows, right=True) - 1] - 1
+        return torch.where(before >= starts[series], column[before.clamp(min=0)], values)
+
+
+@dataclass(frozen=True)
 class Panel:
     """One or many series, sorted by series and then by time. S series, R rows.
 
@@ -47,6 +78,7 @@ class Panel:
         source: the file or files, for messages.
         notes: what a user should know about the data although it is no error; one sentence each.
         preparation: what was done to the rows of the file.
+        fills: what ``gather`` puts in the place of missing values, which are NaN in ``values``.
     """
 
     schema: Schema
@@ -64,6 +96,7 @@ class Panel:
     source: str = ""
     notes: tuple[str, ...] = ()
     preparation: Preparation = AS_IT_IS
+    fills: tuple[Fill, ...] = ()
     segment_start: torch.Tensor | None = None
 
     @property
@@ -73,8 +106,13 @@ class Panel:
 
     @property
     def target(self) -> torch.Tensor:
-        """The target, raw, float32 [R]; a view."""
+        """The target, raw, float32 [R], NaN where it is missing; a view."""
         return self.values[:, 0]
+
+    @property
+    def has_every_target(self) -> bool:
+        """Whether no row lacks a target that a policy allows to be missing."""
+        return all(fill.place for fill in self.fills)
 
     @property
     def lengths(self) -> torch.Tensor:
@@ -92,8 +130,16 @@ class Panel:
         return self.series_start if self.segment_start is None else self.segment_start
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
-        """These rows, float32 [rows, Vh], a copy; with vocabulary codes in the category columns once encoded."""
+        """These rows, float32 [rows, Vh], a copy: missing values filled, category columns as vocabulary codes.
+
+        The latter once encoded; a missing value stays NaN where no fill is declared for its column.
+        """
         values = self.values.index_select(0, rows)
+        for fill in self.fills:
+            missing = values[:, fill.place].isnan()
+            there = rows[missing]
+            column = self.values[:, fill.place]
+            values[missing, fill.place] = fill.at(there, self.series_at(there), column, self.series_start)
         for place, codes in enumerate(self.recoding, start=len(self.schema.group("historical").real)):
             values[:, place] = codes[values[:, place].long()]
         return values

@@ -10,14 +10,17 @@ import numpy.typing as npt
 import torch
 from pydantic import ValidationError
 
+from qat_tft.data.filling import with_fills
+from qat_tft.data.missing import MissingPolicy
 from qat_tft.data.moments import BLOCK_VALUES, Moments, training_blocks
 from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.data.scaling import Affine, Scaling
 from qat_tft.data.split import Part, Split
+from qat_tft.data.transform import TargetTransform
 from qat_tft.data.vocabulary import UNKNOWN, Vocabulary
 from qat_tft.errors import DataError, SchemaError
-from qat_tft.schema import Group, GroupSize, Schema
+from qat_tft.schema import PRESENT, Group, GroupSize, Schema
 
 _FORMAT = 1
 _NEARLY_ZERO = 1e-6  # relative; float32 keeps 7 digits, so a smaller deviation is rounding
@@ -50,6 +53,7 @@ class Preprocessing:
         vocabularies: category column to its vocabulary.
         statistics: real column to its statistics; static columns have one entry, in either mode.
         preparation: what was done to the rows before; new rows need the same.
+        transform: of the target, whose statistics are those of the transformed values.
     """
 
     schema: Schema
@@ -58,22 +62,32 @@ class Preprocessing:
     vocabularies: dict[str, Vocabulary]
     statistics: dict[str, Statistics]
     preparation: Preparation = AS_IT_IS
+    transform: TargetTransform = TargetTransform.NONE
 
     @classmethod
-    def fit(cls, panel: Panel, split: Split, mode: ScalingMode | str = ScalingMode.GLOBAL) -> "Preprocessing":
+    def fit(
+        cls,
+        panel: Panel,
+        split: Split,
+        mode: ScalingMode | str = ScalingMode.GLOBAL,
+        transform: TargetTransform | str = TargetTransform.NONE,
+    ) -> "Preprocessing":
         """Learn from the rows before ``split.validation_from`` and from nothing else.
 
         Args:
             panel: as read, not encoded.
             split: where training ends.
             mode: "global" or "series".
+            transform: of the target.
 
         Raises:
-            DataError: there is no training row.
+            DataError: there is no training row, a real column is missing in all of them, or a target, in any row,
+                cannot be transformed.
         """
         if panel.encoded:
             raise ValueError("fit needs the panel as read, not one that is encoded already")
-        mode = ScalingMode(mode)
+        mode, transform = ScalingMode(mode), TargetTransform(transform)
+        transform.require_domain(panel)
         ends = panel.first_at(panel.series_start, split.bounds(Part.TRAIN)[1])
         seen = torch.nonzero(ends > panel.series_start[:-1]).squeeze(1)
         if not len(seen):
@@ -83,7 +97,8 @@ class Preprocessing:
                 next_step="Let validation begin later.",
             )
         history, static = panel.schema.group("historical"), panel.schema.group("static")
-        moments, used = _over_training_rows(panel, ends)
+        moments, used = _over_training_rows(panel, ends, transform)
+        _refuse_never_present(panel, history.real, moments)
         nothing = np.empty(0, dtype=np.int64)
         statistics = _statistics(history.real, moments, seen.numpy() if mode is ScalingMode.SERIES else nothing)
         vocabularies = {
@@ -93,21 +108,28 @@ class Preprocessing:
         once = panel.static[seen].numpy()  # a static value counts once for its series
         of_static = Moments.zeros(1, len(static.real))
         of_static.add(np.zeros(len(seen), np.int64), once[:, : len(static.real)].astype(np.float64))
+        _refuse_never_present(panel, static.real, of_static)
         statistics |= _statistics(static.real, of_static, nothing)
+        if PRESENT in statistics:  # the model reads it as it is
+            statistics[PRESENT] = Statistics((0.0,), (1.0,))
         for place, column in enumerate(static.category, start=len(static.real)):
             codes = np.unique(once[:, place]).astype(np.int64)
             vocabularies[column] = _vocabulary(column, panel.dictionaries[column], codes)
         ids = tuple(panel.series_ids[series] for series in seen.tolist())
-        return cls(panel.schema, mode, ids, vocabularies, statistics, panel.preparation)
+        return cls(panel.schema, mode, ids, vocabularies, statistics, panel.preparation, transform)
 
     def encode(self, panel: Panel) -> Panel:
-        """The panel with vocabulary codes for its category columns and codes for its series; its rows are shared.
+        """The panel with codes for categories and series, and what stands in for missing values; its rows are shared.
 
         Values and series that were not seen in training get 0; the notes of the panel name and count them.
+
+        Raises:
+            DataError: a target that cannot be transformed.
         """
         if panel.encoded:
             return panel
         self._check_schema(panel.schema)
+        self.transform.require_domain(panel)
         history, static = panel.schema.group("historical"), panel.schema.group("static")
         static_values = panel.static.clone()
         notes = list(panel.notes)
@@ -122,7 +144,7 @@ class Preprocessing:
         known = {ids: code for code, ids in enumerate(self.series, start=UNKNOWN + 1)}
         series = [known.get(ids, UNKNOWN) for ids in panel.series_ids]
         notes.extend(self._unseen_series(panel, series))
-        return dataclasses.replace(
+        encoded = dataclasses.replace(
             panel,
             static=static_values,
             series_code=torch.tensor(series, dtype=torch.int64),
@@ -131,11 +153,27 @@ class Preprocessing:
             encoded=True,
             notes=tuple(notes),
         )
+        return with_fills(encoded, self.fill_values())
+
+    def fill_values(self) -> dict[str, tuple[float, ...]]:
+        """Raw training means of the columns whose missing values they replace, as ``with_fills`` takes them.
+
+        That of a transformed target is the mean of the transformed values, taken back.
+        """
+        policies, found = self.preparation.policies, {}
+        for column in self.preparation.source_schema(self.schema).real_columns:
+            if policies.of(column, self.schema) in (MissingPolicy.FORWARD, MissingPolicy.MEAN):
+                found[column] = self.statistics[column].center
+        if self.schema.target in found:
+            center = torch.tensor(found[self.schema.target], dtype=torch.float64)
+            found[self.schema.target] = tuple(self.transform.invert(center).tolist())
+        return found
 
     def scaling(self) -> Scaling:
         """The scaling module for these statistics."""
         static, historical, future = (self._affine(group) for group in self.schema.groups)
-        return Scaling(static, historical, future, per_series=self.mode is ScalingMode.SERIES)
+        per_series = self.mode is ScalingMode.SERIES
+        return Scaling(static, historical, future, per_series=per_series, transform=self.transform)
 
     def group_sizes(self, schema: Schema | None = None) -> tuple[GroupSize, GroupSize, GroupSize]:
         """Sizes of the static, historical and future group.
@@ -161,6 +199,7 @@ class Preprocessing:
                 for column, found in self.statistics.items()
             },
             "preparation": self.preparation.to_json(),
+            "target_transform": str(self.transform),
         }
 
     @classmethod
@@ -185,6 +224,7 @@ class Preprocessing:
                     for column, one in value["statistics"].items()
                 },
                 preparation=Preparation.from_json(value.get("preparation")),
+                transform=TargetTransform(value.get("target_transform", TargetTransform.NONE)),
             )
             made.scaling(), made.group_sizes()
         except (KeyError, TypeError, AttributeError, ValidationError, SchemaError) as error:
@@ -203,7 +243,8 @@ class Preprocessing:
         return torch.from_numpy(self.vocabularies[column].encode(panel.dictionaries[column])).float()
 
     def _size(self, group: Group) -> GroupSize:
-        return GroupSize(len(group.real), tuple(self.vocabularies[column].size for column in group.category))
+        cardinalities = tuple(self.vocabularies[column].size for column in group.category)
+        return GroupSize(len(group.real), cardinalities, group.present)
 
     def _affine(self, group: Group) -> Affine:
         rows = 1 if group.name == "static" or self.mode is ScalingMode.GLOBAL else len(self.series) + 1
@@ -221,13 +262,17 @@ class Preprocessing:
         return [f"{len(unseen)} series have no training row{effect}: {_some(unseen)}."]
 
 
-def _over_training_rows(panel: Panel, ends: torch.Tensor) -> tuple[Moments, list[npt.NDArray[np.int64]]]:
+def _over_training_rows(
+    panel: Panel, ends: torch.Tensor, transform: TargetTransform
+) -> tuple[Moments, list[npt.NDArray[np.int64]]]:
     # Moments of the real columns of the history in each series, and the values that each category column has there.
     history = panel.schema.group("historical")
     moments = Moments.zeros(len(panel.series_ids), len(history.real))
     used = [np.zeros(len(panel.dictionaries[column]), dtype=bool) for column in history.category]
     for series, values in training_blocks(panel, ends):
-        moments.add(series, values[:, : len(history.real)].astype(np.float64))
+        real = values[:, : len(history.real)].astype(np.float64)
+        real[:, 0] = transform.apply(torch.from_numpy(real[:, 0])).numpy()
+        moments.add(series, real)
         for place, seen in enumerate(used, start=len(history.real)):
             seen[values[:, place].astype(np.int64)] = True
     return moments, [np.flatnonzero(seen) for seen in used]
@@ -243,6 +288,7 @@ def _statistics(columns: tuple[str, ...], moments: Moments, series: npt.NDArray[
     center, deviation = all_.mean[0], all_.deviation[0]
     over_all = np.where(_vanishes(deviation, center), 1.0, deviation)
     centers, deviations = moments.mean[series], moments.deviation[series]
+    centers = np.where(moments.count[series] > 0, centers, center)  # nothing there: as for a series not seen
     # A series that never moved in training may move later: measured by its own scale, that would be without bound.
     still = _vanishes(deviations, centers) | (deviations <= _NEARLY_ZERO * over_all)
     scales = np.where(still, over_all, deviations)
@@ -252,6 +298,16 @@ def _statistics(columns: tuple[str, ...], moments: Moments, series: npt.NDArray[
         )
         for place, column in enumerate(columns)
     }
+
+
+def _refuse_never_present(panel: Panel, columns: tuple[str, ...], moments: Moments) -> None:
+    for column, count in zip(columns, moments.count.sum(axis=0), strict=True):
+        if not count:
+            raise DataError(
+                f"column '{column}' is missing in every training row",
+                where=panel.source,
+                next_step="Leave it out of the schema, or let validation begin later.",
+            )
 
 
 def _vanishes(deviation: Any, center: Any) -> Any:

@@ -8,6 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
+from qat_tft.data.transform import TargetTransform
+
 
 class Affine(NamedTuple):
     """``(value - center) / scale`` for each column of a group; both float32 [N, V].
@@ -28,6 +30,7 @@ class Scaling(nn.Module):
         future: the known columns of ``historical`` in the order of the future group.
         per_series: whether row n of the statistics belongs to the series of code n. Row 0 holds the statistics
             over all series and serves series that were not seen in training. Otherwise N = 1.
+        transform: of the target before it is standardized; its statistics are those of the transformed values.
 
     Raises:
         ValueError: a scale that is not positive and finite, or shapes that do not fit.
@@ -40,9 +43,18 @@ class Scaling(nn.Module):
     future_center: torch.Tensor
     future_scale: torch.Tensor
 
-    def __init__(self, static: Affine, historical: Affine, future: Affine, *, per_series: bool = False) -> None:
+    def __init__(
+        self,
+        static: Affine,
+        historical: Affine,
+        future: Affine,
+        *,
+        per_series: bool = False,
+        transform: TargetTransform = TargetTransform.NONE,
+    ) -> None:
         super().__init__()
         self.per_series = per_series
+        self.transform = transform
         for name, affine in (("static", static), ("historical", historical), ("future", future)):
             rows = 1 if name == "static" or not per_series else historical.center.shape[0]
             _check(name, affine, rows)
@@ -71,6 +83,9 @@ class Scaling(nn.Module):
         """
         if static.shape[-1]:  # an empty group stays out of an exported graph
             static = (static - self.static_center) / self.static_scale
+        if self.transform is not TargetTransform.NONE:
+            target = self.transform.apply(historical[..., :1])
+            historical = torch.cat([target, historical[..., 1:]], -1)
         historical = self._over_time(historical, self.historical_center, self.historical_scale, series)
         if future.shape[-1]:
             future = self._over_time(future, self.future_center, self.future_scale, series)
@@ -79,12 +94,12 @@ class Scaling(nn.Module):
     def scale_target(self, target: torch.Tensor, series: torch.Tensor) -> torch.Tensor:
         """Raw target [B, horizon] to the scale on which the model is trained, [B, horizon]."""
         center, scale = self._target_statistics(series)
-        return (target - center) / scale
+        return (self.transform.apply(target) - center) / scale
 
     def unscale_target(self, quantiles: torch.Tensor, series: torch.Tensor) -> torch.Tensor:
         """Scaled quantiles [B, horizon, Q] to raw units, [B, horizon, Q]."""
         center, scale = self._target_statistics(series)
-        return quantiles * scale.unsqueeze(-1) + center.unsqueeze(-1)
+        return self.transform.invert(quantiles * scale.unsqueeze(-1) + center.unsqueeze(-1))
 
     def _over_time(
         self, values: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, series: torch.Tensor

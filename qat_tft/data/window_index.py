@@ -3,10 +3,13 @@
 G ranges, N windows asked for.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+_BLOCK = 2**20  # windows looked at together
 
 
 @dataclass(frozen=True)
@@ -38,6 +41,24 @@ class WindowIndex:
     def __len__(self) -> int:
         """Number of windows."""
         return int(self.ends[-1]) if len(self.ends) else 0
+
+    def where(self, keep: Callable[[Tensor], Tensor]) -> "WindowIndex":
+        """Only the windows that ``keep`` names: it takes first rows, int64 [N], to bool [N].
+
+        What it takes grows with the number of times that kept and dropped windows follow each other.
+        """
+        first, counts, series = [self.first[:0]], [self.ends[:0]], [self.series[:0]]
+        for windows in torch.arange(len(self)).split(_BLOCK):
+            rows = self.rows(windows)
+            kept = keep(rows)
+            rows, windows = rows[kept], windows[kept]
+            place = self._range(windows)
+            apart = (windows.diff() > 1) | (place.diff() > 0)
+            begins = torch.cat([torch.zeros(min(1, len(rows)), dtype=torch.int64), torch.nonzero(apart).squeeze(1) + 1])
+            first.append(rows[begins])
+            counts.append(torch.cat([begins, torch.tensor([len(rows)])]).diff())
+            series.append(self.series[place[begins]])
+        return WindowIndex(torch.cat(first), torch.cat(counts).cumsum(0), torch.cat(series), self.stride)
 
     def rows(self, windows: Tensor) -> Tensor:
         """First row of each of these windows, int64 [N]."""

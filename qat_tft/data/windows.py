@@ -3,12 +3,13 @@
 B windows of a batch, V columns of a group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch.utils.data import Dataset
 
+from qat_tft.data.missing import last_present
 from qat_tft.data.panel import Panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.vocabulary import UNKNOWN
@@ -32,6 +33,10 @@ class Batch(NamedTuple):
 class Windows(Dataset[Batch]):
     """Every window of one part of a panel: ``history`` rows to look at and the next ``horizon`` to forecast.
 
+    A window without a single target to forecast is left out; a missing target is NaN in a batch. Where the panel's
+    preparation has a ``min_history``, windows may begin before their first row: such a history is padded at the
+    front with copies of that row, marked by 0 in the column ``history.present``.
+
     Steps are rows: a gap in time breaks a window only where the panel has segments. Windows stand in the order of
     series, then of time.
 
@@ -46,7 +51,8 @@ class Windows(Dataset[Batch]):
             unknown code, each drawn on its own, so that code 0 is trained. Acts in the training part only.
 
     Attributes:
-        skipped: names of the series with fewer than history + horizon rows.
+        needed: rows that a series needs to have a window.
+        skipped: names of the series with fewer rows.
         notes: what a user should know, one sentence each.
 
     Raises:
@@ -69,6 +75,9 @@ class Windows(Dataset[Batch]):
         self.panel = panel
         self.history = history
         self.horizon = horizon
+        shortest = panel.preparation.min_history or history
+        self._padding = max(0, history - shortest)  # most rows that a history may lack
+        self.needed = history - self._padding + horizon
         self.part = None if part is None else Part(part)
         self.unknown_rate = unknown_rate if self.part is Part.TRAIN else 0.0
         self.skipped = tuple(panel.series_name(series) for series in self._too_short())
@@ -79,18 +88,16 @@ class Windows(Dataset[Batch]):
 
     @classmethod
     def for_forecast(cls, panel: Panel, *, history: int, horizon: int) -> "Windows":
-        """One window per series: the one whose first target row is the first without a target.
+        """One window per series: its first target row is the one after the last row with a target.
 
-        A series that has a target in every row gives its last window. Raises as the class does.
+        A series without ``horizon`` rows after that one gives its last window. Raises as the class does.
         """
         windows = cls(panel, history=history, horizon=horizon)
         ends = panel.series_start[1:]
-        missing = torch.isnan(panel.target)
-        origin = torch.where(missing, torch.arange(panel.rows), panel.rows)
-        first_missing = torch.full((len(panel.series_ids),), panel.rows)
-        first_missing = first_missing.scatter_reduce(0, panel.series_of_row, origin, "amin")
-        start = torch.minimum(first_missing, ends - horizon) - history
-        fits = start >= panel.series_start[:-1]
+        latest = last_present(panel.target.isnan().numpy(), panel.series_start.numpy())
+        after = torch.from_numpy(latest)[ends - 1] + 1
+        start = torch.minimum(after, ends - horizon) - history
+        fits = (after > 0) & (start >= panel.series_start[:-1] - windows._padding)
         windows._index = WindowIndex.of(start[fits], start[fits] + 1, torch.arange(len(ends))[fits])
         if not len(windows):
             raise windows._no_windows(None)
@@ -111,15 +118,13 @@ class Windows(Dataset[Batch]):
         """
         count = len(indices)
         series = self._index.series_of(indices)
-        first = self._index.rows(indices).unsqueeze(1)
-        past = (first + torch.arange(self.history)).flatten()
-        ahead = (first + torch.arange(self.history, self.history + self.horizon)).flatten()
-        rows = self.panel.gather(ahead)
+        first = self._index.rows(indices)
+        ahead = (first.unsqueeze(1) + torch.arange(self.history, self.history + self.horizon)).flatten()
         batch = Batch(
             static=self.panel.static[series],
-            historical=self.panel.gather(past).view(count, self.history, -1),
-            future=rows.index_select(1, self._known).view(count, self.horizon, -1),
-            target=rows[:, 0].reshape(count, self.horizon),
+            historical=history_of(self.panel, first, self.history),
+            future=self.panel.gather(ahead).index_select(1, self._known).view(count, self.horizon, -1),
+            target=self.panel.target[ahead].view(count, self.horizon),
             series=self.panel.series_code[series],
         )
         return batch if mask_seed is None or not self.unknown_rate else self._with_unknown(batch, mask_seed)
@@ -141,26 +146,37 @@ class Windows(Dataset[Batch]):
         more = f" and {len(self.skipped) - _NAMED_SERIES} more" if len(self.skipped) > _NAMED_SERIES else ""
         return (
             f"{len(self.skipped)} of {len(self.panel.series_ids)} series are skipped, having fewer than "
-            f"{self.history + self.horizon} rows: {', '.join(self.skipped[:_NAMED_SERIES])}{more}.",
+            f"{self.needed} rows: {', '.join(self.skipped[:_NAMED_SERIES])}{more}.",
         )
 
     def _too_short(self) -> list[int]:
-        short = self.panel.lengths < self.history + self.horizon
+        short = self.panel.lengths < self.needed
         return [int(series) for series in torch.nonzero(short).flatten()]
 
     def _find(self, split: Split | None, stride: int) -> WindowIndex:
         segments = self.panel.segments
-        begin, end = segments[:-1], segments[1:]  # of the first rows that windows may have, and of all their rows
+        begin, end = segments[:-1] - self._padding, segments[1:]  # of first rows of windows, and of all their rows
         if split is not None and self.part is not None:
             since, until = split.bounds(self.part)
             target = self.panel.first_at(segments, since) - self.history
             begin = torch.maximum(begin, target)
             end = self.panel.first_at(segments, until)
         end = end - self.history - self.horizon + 1
-        return WindowIndex.of(begin, end, self.panel.series_at(segments[:-1]), stride)
+        index = WindowIndex.of(begin, end, self.panel.series_at(segments[:-1]), stride)
+        return index if self.panel.has_every_target else index.where(self._has_target())
+
+    def _has_target(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Tells of the first rows of windows whether there is a target to forecast."""
+        present = self.panel.target.isnan().logical_not()
+        before = torch.cat([torch.zeros(1, dtype=torch.int32), present.cumsum(0, dtype=torch.int32)])
+
+        def has_target(first: torch.Tensor) -> torch.Tensor:
+            return before[first + self.history + self.horizon] > before[first + self.history]
+
+        return has_target
 
     def _no_windows(self, split: Split | None) -> DataError:
-        need = self.history + self.horizon
+        need = self.needed
         longest = int(self.panel.lengths.max())
         kind = f"{self.part} windows" if self.part else "windows"
         what = f"0 {kind}: need {need} rows per series, longest has {longest}"
@@ -170,7 +186,7 @@ class Windows(Dataset[Batch]):
             )
         name = self.panel.time_text
         return DataError(
-            f"{what}, but none has {self.history} rows followed by {self.horizon} that lie "
+            f"{what}, but none has {self.needed - self.horizon} rows followed by {self.horizon} that lie "
             f"{split.place(self.part, self.panel)}",
             where=self.panel.source,
             allowed=f"times from {name(int(self.panel.time.min()))} to {name(int(self.panel.time.max()))}",
@@ -191,6 +207,25 @@ class Windows(Dataset[Batch]):
             codes = tensor[..., len(group.real) :]
             codes.masked_fill_(replaced if codes.ndim == 2 else replaced.unsqueeze(1), UNKNOWN)
         return batch._replace(series=batch.series.masked_fill(drawn[:, -1], UNKNOWN))
+
+
+def history_of(panel: Panel, first: torch.Tensor, history: int) -> torch.Tensor:
+    """The rows from ``first`` on as histories, float32 [B, history, Vh].
+
+    Args:
+        panel: where they stand.
+        first: int64 [B]; a row before the beginning of its segment stands for padding.
+        history: rows of a history; the last one lies in the segment.
+    """
+    rows = first.unsqueeze(1) + torch.arange(history)  # [B, history]
+    present = panel.schema.group("historical").present
+    if present is None:
+        return panel.gather(rows.flatten()).view(len(first), history, -1)
+    segments = panel.segments
+    begin = segments[torch.searchsorted(segments, rows[:, -1:].contiguous(), right=True) - 1]
+    values = panel.gather(torch.maximum(rows, begin).flatten()).view(len(first), history, -1)
+    values[..., present].masked_fill_(rows < begin, 0)
+    return values
 
 
 def _known_places(panel: Panel) -> torch.Tensor:
