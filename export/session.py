@@ -94,6 +94,17 @@ class Forecaster:
         return _signature(inputs), _signature(outputs)
 
 
+def session_options(*, optimized: bool, threads: int | None) -> ort.SessionOptions:
+    """How every file of ours is run: with all of onnxruntime's optimizations or none, and only errors are told."""
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return options
+
+
 def _text(value: object) -> str:
     # How a category reads as text in the vocabularies.
     if value is None:
@@ -109,12 +120,7 @@ def _signature(nodes: Iterable[ort.NodeArg]) -> Signature:
 def _open(path: Path, optimized: bool, threads: int | None, graph: Path | None) -> ort.InferenceSession:
     if not path.is_file():
         raise OnnxFileError("there is no such file", where=str(path), next_step="`qat-tft export --int8` writes one.")
-    options = ort.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
-    level = ort.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    if threads is not None:
-        options.intra_op_num_threads = threads
+    options = session_options(optimized=optimized, threads=threads)
     if graph is not None:
         options.optimized_model_filepath = str(graph)
     try:
