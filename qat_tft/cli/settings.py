@@ -26,14 +26,15 @@ def every_setting() -> tuple[str, ...]:
 
 
 @contextmanager
-def naming_options(paths: Iterable[str]) -> Iterator[None]:
+def naming_options(paths: Iterable[str], *, file: str = "") -> Iterator[None]:
     """Let an error about these settings name their options, as the user typed them.
 
     Args:
         paths: section and key of each setting.
+        file: where the other settings come from; left out of an error that names nothing but options.
 
     Raises:
-        ConfigError: the one from within, reworded. Where it names nothing but options, the file is left out.
+        ConfigError: the one from within, reworded.
     """
     flags = {path: flag_of(path) for path in paths}
     try:
@@ -41,7 +42,7 @@ def naming_options(paths: Iterable[str]) -> Iterator[None]:
     except ConfigError as error:
         what, allowed, next_step = (_with_flags(part, flags) for part in (error.what, error.allowed, error.next_step))
         where = _with_flags(error.where, flags)
-        if what != error.what and not _KEY.search(what):
+        if where == file and what != error.what and not _KEY.search(what):
             where = ""
         raise ConfigError(what, where=where, allowed=allowed, next_step=next_step) from None
 
@@ -88,7 +89,7 @@ def configuration(given: dict[str, Any], base: dict[str, Any], *, where: str) ->
         part = values.setdefault(section, {})
         if isinstance(part, dict):
             part[key] = value
-    with naming_options(given):
+    with naming_options(given, file=where):
         return RunConfig.checked(values, where=where)
 
 
