@@ -11,7 +11,6 @@ from rich.markup import escape
 from qat_tft.config import RunConfig, Section
 from qat_tft.errors import ConfigError
 
-
 _OTHER_FLAGS = {"data.parquet_files": "--parquet-file", "quantization.target": "--target-profile"}
 
 
