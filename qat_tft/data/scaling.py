@@ -97,9 +97,15 @@ class Scaling(nn.Module):
         return (self.transform.apply(target) - center) / scale
 
     def unscale_target(self, quantiles: torch.Tensor, series: torch.Tensor) -> torch.Tensor:
-        """Scaled quantiles [B, horizon, Q] to raw units, [B, horizon, Q]."""
+        """Scaled quantiles [B, horizon, Q], of ascending levels, to raw units in ascending order, [B, horizon, Q].
+
+        A network may let quantiles cross. Sorted, they do not, and their quantile loss, added up over the levels,
+        is never higher (Chernozhukov, Fernandez-Val, Galichon 2010, "Quantile and probability curves without
+        crossing", proposition 4).
+        """
         center, scale = self._target_statistics(series)
-        return self.transform.invert(quantiles * scale.unsqueeze(-1) + center.unsqueeze(-1))
+        raw = self.transform.invert(quantiles * scale.unsqueeze(-1) + center.unsqueeze(-1))
+        return raw.sort(-1).values if raw.shape[-1] > 1 else raw
 
     def _over_time(
         self, values: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, series: torch.Tensor
