@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.segments import parse_segments, segments_of
 from qat_tft.data.calendar import parse_calendar
+from qat_tft.data.missing import MissingPolicies
 from qat_tft.data.preparation import DuplicatePolicy, GapPolicy, Preparation
 from qat_tft.errors import ConfigError
 
@@ -58,6 +59,17 @@ class DataConfig(Section):
     )
     duplicates: DuplicatePolicy = Field(default="error", description="rows of the same series and time")
     gaps: GapPolicy = Field(default="ignore", description="time steps without a row")
+    missing: Names = Field(
+        default=(),
+        description="missing values of every real column, or of one as column=policy: "
+        "error (unless given), forward, mean, zero",
+    )
+    min_history: PositiveInt | None = Field(
+        default=None, description="fewest rows of a history, shorter ones are padded and masked; none: all of them"
+    )
+    target_transform: Literal["none", "log", "log1p", "softplus"] = Field(
+        default="none", description="transform of a positive target before standardization, undone in the forecast"
+    )
     calendar: Names = Field(
         default=(), description="known columns made of the time, such as hour,day_of_week,month:category"
     )
@@ -70,6 +82,12 @@ class DataConfig(Section):
         except ValueError as problem:
             raise ValueError(f"data.calendar: {problem}") from None
         return features
+
+    @field_validator("missing")
+    @classmethod
+    def _policies_are_known(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        MissingPolicies.parse(entries)
+        return entries
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
@@ -84,7 +102,13 @@ class DataConfig(Section):
     @property
     def preparation(self) -> Preparation:
         """What these settings do to rows between the file and the windows."""
-        return Preparation(duplicates=self.duplicates, gaps=self.gaps, calendar=self.calendar)
+        return Preparation(
+            duplicates=self.duplicates,
+            gaps=self.gaps,
+            missing=self.missing,
+            min_history=self.min_history,
+            calendar=self.calendar,
+        )
 
 
 class ModelConfig(Section):
@@ -233,6 +257,22 @@ class RunConfig(Section):
     model: ModelConfig = ModelConfig()
     training: TrainingConfig = TrainingConfig()
     quantization: QuantizationConfig = QuantizationConfig()
+
+    @model_validator(mode="after")
+    def _short_histories_fit(self) -> Self:
+        shortest = self.data.min_history
+        if shortest is not None and shortest >= self.model.history:
+            raise ValueError(
+                f"data.min_history {shortest} must be below model.history {self.model.history}: "
+                "leave it out where every history is whole"
+            )
+        season = self.model.seasonal_difference or 0
+        if shortest is not None and shortest < season:
+            raise ValueError(
+                f"model.seasonal_difference {season} needs a whole season in every history: "
+                f"set data.min_history, which is {shortest}, to at least {season}, or the difference to 0"
+            )
+        return self
 
     @classmethod
     def checked(cls, values: dict[str, Any], *, where: str) -> Self:

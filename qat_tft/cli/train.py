@@ -67,6 +67,14 @@ def train(
     calendar: Annotated[
         str | None, setting("data.calendar", "--calendar", panel=_DATA, metavar="NAME,NAME,...")
     ] = None,
+    missing: Annotated[
+        str | None, setting("data.missing", "--missing", panel=_DATA, metavar="POLICY or COLUMN=POLICY,...")
+    ] = None,
+    min_history: Annotated[int | None, setting("data.min_history", "--min-history", panel=_DATA)] = None,
+    target_transform: Annotated[
+        str | None,
+        setting("data.target_transform", "--target-transform", panel=_DATA, metavar="none|log|log1p|softplus"),
+    ] = None,
     history: Annotated[int | None, setting("model.history", "--history", panel=_MODEL)] = None,
     horizon: Annotated[int | None, setting("model.horizon", "--horizon", panel=_MODEL)] = None,
     hidden: Annotated[int | None, setting("model.hidden", "--hidden", panel=_MODEL)] = None,
@@ -175,6 +183,9 @@ def train(
         "data.duplicates": duplicates,
         "data.gaps": gaps,
         "data.calendar": calendar,
+        "data.missing": missing,
+        "data.min_history": min_history,
+        "data.target_transform": target_transform,
         "model.history": history,
         "model.horizon": horizon,
         "model.hidden": hidden,

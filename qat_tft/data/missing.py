@@ -55,7 +55,7 @@ class MissingPolicies:
             policy = _policy(entry, name)
             if column in columns or (not column and default is not None):
                 raise ConfigError(
-                    f"missing names {repr(column) if column else 'a default'} twice", next_step="Keep one."
+                    f"data.missing names {repr(column) if column else 'a default'} twice", next_step="Keep one."
                 )
             if column:
                 columns[column] = policy
@@ -80,12 +80,12 @@ class MissingPolicies:
         for column in self.columns:
             if column in schema.category_columns:
                 raise SchemaError(
-                    f"missing names '{column}', which is a category column",
+                    f"data.missing names '{column}', which is a category column",
                     next_step="Leave it out: a null in a category column is a category of its own.",
                 )
             if column not in schema.real_columns:
                 raise SchemaError(
-                    f"missing names '{column}', which is not a real column of the schema",
+                    f"data.missing names '{column}', which is not a real column of the schema",
                     allowed=", ".join(schema.real_columns),
                 )
         for column in self._marked(schema, schema.real_columns):
@@ -132,7 +132,7 @@ def _policy(entry: str, name: str) -> MissingPolicy:
         return MissingPolicy(name)
     except ValueError:
         raise ConfigError(
-            f"missing holds '{entry}', and '{name}' is no policy",
+            f"data.missing holds '{entry}', and '{name}' is no policy",
             allowed=f"{', '.join(MissingPolicy)}, alone for every real column or as column=policy",
         ) from None
 

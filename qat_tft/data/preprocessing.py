@@ -88,6 +88,8 @@ class Preprocessing:
             raise ValueError("fit needs the panel as read, not one that is encoded already")
         mode, transform = ScalingMode(mode), TargetTransform(transform)
         transform.require_domain(panel)
+        if panel.preparation.policies.of(panel.schema.target, panel.schema) is MissingPolicy.ZERO:
+            transform.require_zero()
         ends = panel.first_at(panel.series_start, split.bounds(Part.TRAIN)[1])
         seen = torch.nonzero(ends > panel.series_start[:-1]).squeeze(1)
         if not len(seen):

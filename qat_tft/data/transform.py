@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qat_tft.data.panel import Panel
-from qat_tft.errors import DataError
+from qat_tft.errors import ConfigError, DataError
 
 _SMALL = 0.1
 """Below it the series of `softplus_inverse` is exact to single precision, above it the closed form is."""
@@ -53,6 +53,18 @@ class TargetTransform(StrEnum):
     def above(self) -> float:
         """Every value that can be transformed is larger than this."""
         return {TargetTransform.NONE: -torch.inf, TargetTransform.LOG1P: -1.0}.get(self, 0.0)
+
+    def require_zero(self) -> None:
+        """Refuse that a missing target becomes zero, where zero cannot be transformed.
+
+        Raises:
+            ConfigError: it cannot.
+        """
+        if self.above >= 0:
+            raise ConfigError(
+                f"data.missing puts zero in place of missing targets, which the target transform {self} cannot take",
+                allowed="forward or mean for the target, or the transform log1p",
+            )
 
     def require_domain(self, panel: Panel) -> None:
         """Refuse targets that cannot be transformed.

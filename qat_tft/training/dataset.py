@@ -85,7 +85,7 @@ def load_data(
     raw = read_panel(files[0] if len(files) == 1 else files, schema, data.preparation)
     split = split_of(data, raw)
     split.require_training_rows(raw)
-    fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize)
+    fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize, data.target_transform)
     panel = fitted.encode(raw)
     _refuse_fill_values(panel, fitted)
 
@@ -124,7 +124,7 @@ def _refuse_fill_values(panel: Panel, fitted: Preprocessing) -> None:
     groups = panel.schema.group("static"), panel.schema.group("historical")
     for group, values in zip(groups, (static, historical.squeeze(1)), strict=True):
         for place, column in enumerate(group.real):
-            far = torch.nonzero(~(values[:, place].abs() < FILL_VALUE)).squeeze(1)
+            far = torch.nonzero(values[:, place].abs() >= FILL_VALUE).squeeze(1)  # a missing one is NaN
             if len(far):
                 raise _fill_value(panel, column, far, group.name == "static")
 

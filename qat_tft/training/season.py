@@ -37,8 +37,8 @@ class Difference:
 def difference_for(data: RunData, config: DataConfig, model: ModelConfig) -> Difference:
     """Return the differencing that the configuration names or, where it leaves it open, the data call for.
 
-    Open means: difference over the season of the naive forecast, if the history holds two of them and the
-    training rows' differences are small against the target's deviation.
+    Open means: difference over the season of the naive forecast, if the history holds two of them, the shortest
+    padded one at least one, and the training rows' differences are small against the target's deviation.
 
     Raises:
         ConfigError: the training rows of every series are shorter than the season.
@@ -47,7 +47,7 @@ def difference_for(data: RunData, config: DataConfig, model: ModelConfig) -> Dif
         season = model.seasonal_difference
         return Difference(season, _required_spread(data, season)) if season else Difference(0)
     season = config.season or season_of(data.panel)
-    if model.history < 2 * season:
+    if model.history < 2 * season or (config.min_history or season) < season:
         return Difference(0)
     spread = usual_difference(data, season)
     return Difference(season, spread) if spread is not None and spread < STRONG else Difference(0)
@@ -63,9 +63,10 @@ def usual_difference(data: RunData, season: int) -> float | None:
     scaled = scaling.scale_target(panel.target.unsqueeze(1), panel.series_code[series]).squeeze(1)
     rows = torch.nonzero(data.training_rows).squeeze(1)
     rows = rows[rows - season >= panel.series_start[series[rows]]]
-    if not len(rows):
-        return None
     changes = (scaled[rows] - scaled[rows - season]).double()
+    changes = changes[~changes.isnan()]  # of a missing target
+    if not len(changes):
+        return None
     return max(_SMALLEST, float(changes.square().mean().sqrt()))
 
 
