@@ -89,13 +89,18 @@ def verify_graph(model: ModelProto, *, lstm_nodes: int, portable: bool) -> None:
     found = sum(node.op_type == "LSTM" for node in model.graph.node)
     if found != lstm_nodes:
         raise ExportError(f"the graph holds {found} LSTM nodes instead of {lstm_nodes}", next_step=_AGAIN)
-    foreign = sorted({f"{n.domain}:{n.op_type}" for n in model.graph.node if n.domain not in STANDARD_DOMAINS})
+    foreign = foreign_operators(model)
     if portable and foreign:
         raise ExportError(
             f"the graph uses {', '.join(foreign)}, which are not standard ONNX operators",
             allowed="standard operators only for the target 'portable'",
             next_step=_AGAIN,
         )
+
+
+def foreign_operators(model: ModelProto) -> list[str]:
+    """Domain and name of every operator that is not of the ONNX standard."""
+    return sorted({f"{n.domain}:{n.op_type}" for n in model.graph.node if n.domain not in STANDARD_DOMAINS})
 
 
 def verify_integer_graph(model: ModelProto, *, int8_weights: int) -> None:
@@ -167,13 +172,16 @@ def _refuse_bad_scales(model: ModelProto) -> None:
             )
 
 
-def _refuse_quantized_constants(model: ModelProto) -> None:
+def quantized_constants(model: ModelProto) -> list[str]:
+    """Names of the values that a QuantizeLinear rounds at every call although nothing but constants goes into them."""
     constants = _derived(model, _constants(model))
-    for node in _quantizers(model):
-        if node.op_type == "QuantizeLinear" and node.input[0] in constants:
-            raise ExportError(
-                f"the weight '{node.input[0]}' is stored as float behind a QuantizeLinear", next_step=_AGAIN
-            )
+    rounded = (node.input[0] for node in _quantizers(model) if node.op_type == "QuantizeLinear")
+    return [name for name in rounded if name in constants]
+
+
+def _refuse_quantized_constants(model: ModelProto) -> None:
+    for name in quantized_constants(model):
+        raise ExportError(f"the weight '{name}' is stored as float behind a QuantizeLinear", next_step=_AGAIN)
 
 
 def _quantizers(model: ModelProto) -> Iterator[NodeProto]:
