@@ -121,6 +121,17 @@ class Schema(BaseModel):
     observed: Columns = Columns()
     known: Columns = Columns()
 
+    @field_validator("target", mode="before")
+    @classmethod
+    def _there_is_one_target(cls, value: object) -> object:
+        if isinstance(value, list | tuple):
+            raise SchemaError(
+                f"target names {len(value)} columns: {_listed(map(str, value))}",
+                allowed="one column",
+                next_step="Train one model per target; the others may be observed columns.",
+            )
+        return value
+
     @field_validator("id", mode="before")
     @classmethod
     def _one_id_may_be_a_plain_string(cls, value: object) -> object:

@@ -9,7 +9,7 @@ import typer
 from rich.console import RenderableType
 
 from qat_tft.cli import console
-from qat_tft.cli.roles import Roles
+from qat_tft.cli.roles import Roles, choose_schema
 from qat_tft.cli.settings import configuration, every_setting, naming_options
 from qat_tft.cli.training_display import TrainingDisplay
 from qat_tft.config import DEMO, RunConfig, read_config_file
@@ -113,16 +113,13 @@ def _listed(settings: dict[str, dict[str, Any]]) -> str:
 
 
 def _schema(config: RunConfig, roles: Roles, schema_file: str | None, config_file: str | None) -> Schema | None:
-    if schema_file is not None and roles.given:
-        raise ConfigError("a schema file and role options were given", allowed="one of them")
-    if schema_file is not None:
-        return Schema.read(schema_file)
-    if roles.given:
-        return roles.schema(config.data.parquet_files or [str(embedded_temperatures()[0])])
+    files = config.data.parquet_files or (str(embedded_temperatures()[0]),)
     beside = [Path(config_file).with_name("schema.toml")] if config_file else []
-    beside += [schema_path(Path(file)) for file in config.data.parquet_files[:1]]
-    found = next((path for path in beside if path.is_file()), None)
-    if found is None:
+    beside += [schema_path(Path(files[0]))]
+    found = Path(schema_file) if schema_file else next((path for path in beside if path.is_file()), None)
+    chosen = choose_schema(files, roles, found)
+    if chosen is None:
         return None
-    console.note(f"Schema: {found}")
-    return Schema.read(found)
+    if config.data.parquet_files or roles.given:
+        console.note(chosen.note)
+    return chosen.schema
