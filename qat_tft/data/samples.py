@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from rich.console import RenderableType
 from rich.text import Text
 
+from qat_tft.data.field_metadata import with_declared_roles
 from qat_tft.data.simulation import CONTRACTS, KNOWN, Bars, simulate
 from qat_tft.errors import SampleDataError
 from qat_tft.schema import Columns, Schema
@@ -161,7 +162,10 @@ def _table(bars: Bars, seed: int) -> pa.Table:
         columns[name] = pa.array(np.full(count, value, dtype=np.float32))
     for name, values in (bars.observed | bars.known).items():
         columns[name] = pa.array(values.astype(np.float32))
-    return pa.table(columns).replace_schema_metadata({"simulated": "true", "title": _LABEL, "seed": str(seed)})
+    table = pa.table(columns)
+    declared = with_declared_roles(table.schema, simulated_schema())
+    about = {"simulated": "true", "title": _LABEL, "seed": str(seed)}
+    return table.cast(declared).replace_schema_metadata(about)
 
 
 @contextmanager
