@@ -15,11 +15,14 @@ from qat_tft.errors import OnnxFileError, RunFolderError
 from qat_tft.export.compare import LARGE_BATCH, Array, Comparison, compare, window_inputs
 from qat_tft.export.graph import FP32_FILE, INT8_FILE, weights_fingerprint
 from qat_tft.export.head import Steps, head_step
-from qat_tft.export.measure import crossings, interleaved_medians, largest_steps, sqnr_db
+from qat_tft.export.layers import layer_reports, most_windows
+from qat_tft.export.measure import crossings, interleaved_medians, largest_steps, spread_order, sqnr_db
 from qat_tft.export.metadata import OUTPUT, ModelMetadata
 from qat_tft.export.operators import Operators, operators_of
-from qat_tft.export.qdq import weight_bytes
+from qat_tft.export.qdq import quantized_constants, weight_bytes
 from qat_tft.export.report import CheckReport, Thresholds
+from qat_tft.export.runtimes import ROWS as OTHER_ROWS
+from qat_tft.export.runtimes import OtherRuntime, other_runtimes
 from qat_tft.export.saturation import saturation
 from qat_tft.export.session import Forecaster, Signature
 from qat_tft.model.loss import q_risk
@@ -129,6 +132,8 @@ def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Threshol
         integer_ops=operators.integer,
         float_products=operators.floating,
         saturating_products=saturation(graph).saturating if int8 else None,
+        **(_layers(graph, file, run) if int8 else {}),
+        runtimes=_runtimes(graph, file, run, compared),
         latency_ms=_latency(file, fp32_file, run),
         thresholds=limits,
         seconds=round(time.monotonic() - start, 2),
@@ -159,6 +164,27 @@ def _accuracy(compared: Comparison, step: Steps | None) -> dict[str, Any]:
         "batch_steps": None if step is None else max(steps(part, optimized) or 0.0 for part in small.values()),
         "batch_mates_change": compared.batch_mates_change,
     }
+
+
+def _layers(graph: onnx.ModelProto, file: Forecaster, run: RunFolder) -> dict[str, Any]:
+    qat, windows = run.load_qat_model(), run.load_check_windows()
+    rows = torch.from_numpy(spread_order(len(windows.target)))[: most_windows(qat)]
+    layers = layer_reports(graph, qat, window_inputs(windows, rows, file.metadata), threads=THREADS)
+    found = {layer.name for layer in layers}
+    return {
+        "layers": layers,
+        "missing_layers": tuple(name for name in qat.quantized_layers() if name not in found),
+        "quantized_constants": tuple(quantized_constants(graph)),
+    }
+
+
+def _runtimes(
+    graph: onnx.ModelProto, file: Forecaster, run: RunFolder, compared: Comparison
+) -> tuple[OtherRuntime, ...]:
+    windows = run.load_check_windows()
+    rows = torch.from_numpy(spread_order(len(windows.target)))[:OTHER_ROWS]  # the first that were compared
+    inputs = window_inputs(windows, rows, file.metadata)
+    return other_runtimes(graph, inputs, compared.reference[: len(rows)], compared.units)
 
 
 def _risks(compared: Comparison, metadata: ModelMetadata) -> dict[str, dict[str, float | None] | None]:
@@ -216,8 +242,30 @@ def breaches(report: CheckReport) -> Iterator[str]:
             yield f"a forecast changes by {steps:.1f} steps with {cause}, more than {limits.steps:g}"
     if report.batch_mates_change != 0.0:
         yield f"a forecast changes by {report.batch_mates_change:.3g} with its batch mates"
+    for runtime in report.runtimes:
+        if not runtime.skipped and not (runtime.sqnr_db or 0.0) >= limits.sqnr_db:
+            ratio = (
+                "not finite" if runtime.sqnr_db is None else f"{runtime.sqnr_db:.1f} dB, below {limits.sqnr_db:g} dB"
+            )
+            yield f"SQNR in {runtime.name} is {ratio}"
     if report.kind == "int8":
+        yield from _layer_breaches(report)
         yield from _int8_breaches(report)
+
+
+def _layer_breaches(report: CheckReport) -> Iterator[str]:
+    limits = report.thresholds
+    for name in report.missing_layers:
+        yield f"the graph holds no integer product of the layer {name}"
+    for name in report.quantized_constants:
+        yield f"the constant {name} is stored as float and rounded at every call"
+    for layer in report.layers:
+        steps = [step for step in layer.file_steps.values() if step is None or step > limits.layer_steps]
+        if layer.exact and steps:
+            size = "is not finite" if None in steps else f"is off by {max(filter(None, steps)):.1f} of its steps"
+            yield f"the layer {layer.name} {size} with the input that the QAT layer got"
+    if report.layer_off is not None and report.layer_off >= limits.layer_off:
+        yield f"{report.layer_off:.3%} of the layers' values differ, {limits.layer_off:.2%} allowed"
 
 
 def _int8_breaches(report: CheckReport) -> Iterator[str]:

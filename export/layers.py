@@ -28,6 +28,8 @@ from qat_tft.quantization.ranges import Phase
 EQUAL = 0.01
 """Share of a step up to which two results count as equal: sums of the same products in another order."""
 
+_WINDOWS, _VALUES = 16, 2**23
+
 Layer = QuantizedLinear | QuantizedVariableLinear | QuantizedLSTM
 Values = dict[str, npt.NDArray[np.float32]]
 Inputs = Mapping[str, npt.NDArray[Any]]
@@ -95,6 +97,13 @@ def layer_reports(
     return tuple(sorted(reports, key=lambda report: report.lowest_db))
 
 
+def most_windows(qat: QATTemporalFusionTransformer) -> int:
+    """How many windows to compare layers on: fewer for a wide model, whose values all have to be kept."""
+    layers = (qat.model.get_submodule(name) for name in qat.quantized_layers())
+    widest = max(layer.weight[..., 0, :].numel() for layer in layers if not isinstance(layer, QuantizedLSTM))
+    return max(1, min(_WINDOWS, _VALUES // (widest * qat.model.history)))
+
+
 def _steps_after(layers: Mapping[str, Layer]) -> dict[str, int]:
     def steps(layer: Layer) -> int:
         if isinstance(layer, QuantizedVariableLinear):
@@ -157,7 +166,7 @@ def _input(taps: list[Tap], values: Values) -> Tensor:
 
 
 def _output(taps: list[Tap], values: Values) -> Tensor:
-    """Return the layer's output from all chunks and halves; that of a recurrent operator, [T, 1, B, H], as [B, T, H]."""
+    """Return the layer's output from all chunks and halves; a recurrent operator's [T, 1, B, H] as [B, T, H]."""
     outputs = [torch.from_numpy(values[tap.output]) for tap in taps]
     if taps[0].states:
         return outputs[0].squeeze(1).transpose(0, 1)

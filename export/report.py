@@ -1,15 +1,18 @@
 """What a check found: plain numbers that render as JSON and as tables."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
 from qat_tft.errors import CheckFailed
+from qat_tft.export.layers import LayerReport
+from qat_tft.export.runtimes import OtherRuntime
 
 
 @dataclass(frozen=True)
@@ -23,6 +26,8 @@ class Thresholds:
         graph_bytes: ... beyond these, which stand for the graph itself: it does not shrink with the weights.
         risk_over_qat: most that the mean q-risk may lie above that of the QAT model, as a share.
         risk_over_fp32: most that it may lie above that of the FP32 model, as a share.
+        layer_steps: most that a value may differ where a layer gets the QAT layer's input, in the layer's steps.
+        layer_off: share of those values, of all layers together, that may differ at all.
     """
 
     sqnr_db: float = 40.0
@@ -31,6 +36,8 @@ class Thresholds:
     graph_bytes: int = 256 * 1024
     risk_over_qat: float = 0.01
     risk_over_fp32: float = 0.05
+    layer_steps: float = 1.0
+    layer_off: float = 1e-4
 
 
 @dataclass(frozen=True)
@@ -52,6 +59,10 @@ class CheckReport:
         bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``.
         integer_ops: integer products in onnxruntime's optimized graph; float_products: those left float.
         saturating_products: integer products in which a CPU without VNNI could saturate (see ``saturation``).
+        layers: every quantized layer with the same input as in the QAT model, worst first.
+        missing_layers: those of which the graph holds no product.
+        quantized_constants: constants that the graph rounds at every call instead of storing them as int8.
+        runtimes: what other runtimes make of the file.
         latency_ms: ``fp32`` and ``int8``, median milliseconds by batch size.
         weights_match: whether the file was made from the weights that the run folder holds now.
     """
@@ -75,8 +86,27 @@ class CheckReport:
     integer_ops: Mapping[str, int] = field(default_factory=dict)
     float_products: Mapping[str, int] = field(default_factory=dict)
     saturating_products: int | None = None
+    layers: tuple[LayerReport, ...] = ()
+    missing_layers: tuple[str, ...] = ()
+    quantized_constants: tuple[str, ...] = ()
+    runtimes: tuple[OtherRuntime, ...] = ()
     latency_ms: Mapping[str, Mapping[str, float] | None] = field(default_factory=dict)
     thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def layer_max_steps(self) -> float | None:
+        """Largest difference of a layer that means to be exact, optimized or not, in its steps; None without any."""
+        steps = [steps for layer in self.layers if layer.exact for steps in layer.file_steps.values()]
+        return max(math.inf if step is None else step for step in steps) if steps else None
+
+    @property
+    def layer_off(self) -> float | None:
+        """Share of the values of those layers that differ at all, in the worse of both; None without any."""
+        layers = [layer for layer in self.layers if layer.exact]
+        values = sum(layer.values for layer in layers)
+        modes = layers[0].file_off if layers else ()
+        off = (sum(layer.values * layer.file_off[mode] for layer in layers) / values for mode in modes)
+        return max(off, default=None)
 
     @property
     def passed(self) -> bool:
@@ -90,11 +120,13 @@ class CheckReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values only; ``passed`` comes first."""
-        return {"passed": self.passed} | asdict(self) | {"model": str(self.model), "reasons": [*self.reasons]}
+        value = {"passed": self.passed} | asdict(self) | {"model": str(self.model), "reasons": [*self.reasons]}
+        steps = self.layer_max_steps
+        return value | {"layer_max_steps": steps if steps is None or math.isfinite(steps) else None}
 
     def tables(self) -> list[RenderableType]:
         """The verdict, the accuracy, the q-risk, and size and speed."""
-        parts = [self._accuracy(), self._risk(), self._size_and_speed(), self._products()]
+        parts = [self._accuracy(), self._runtimes(), self._risk(), self._size_and_speed(), self._products()]
         return [*(part for part in parts if part.row_count), self._verdict()]
 
     def _verdict(self) -> Text:
@@ -119,11 +151,45 @@ class CheckReport:
         table.add_row("largest error", _number(self.max_error_steps, "steps"), "")
         table.add_row("changed by optimizations", _number(self.optimization_steps, "steps"), steps)
         table.add_row("changed by the batch size", _number(self.batch_steps, "steps"), steps)
+        self._layers(table)
         return self._crossings(table)
 
     def _crossings(self, table: Table) -> Table:
         table.add_row("changed by batch mates", _number(self.batch_mates_change, ""), "0")
         table.add_row("forecasts with crossing quantiles", str(self.quantile_crossings), "")
+        return table
+
+    def layer_table(self) -> Table:
+        """Every quantized layer, worst first."""
+        table = Table(Column("layer, worst first", overflow="fold"), "rounding", "file", "error", "differ")
+        table.title = "Each quantized layer with the same input on both sides"
+        table.caption = (
+            "rounding: SQNR of the QAT layer against itself in floating point. file: SQNR of the file's layer against "
+            "the QAT layer; error: their largest difference, in steps of that layer; differ: share of the values."
+        )
+        for layer in self.layers:
+            ratio = min(_or_lowest(ratio) for ratio in layer.file_db.values())
+            steps = max(math.inf if step is None else step for step in layer.file_steps.values())
+            off = max(layer.file_off.values())
+            table.add_row(layer.name, _number(layer.qat_db, "dB", 1), f"{ratio:.1f} dB", f"{steps:.2f}", f"{off:.2%}")
+        return table
+
+    def _layers(self, table: Table) -> None:
+        if not self.layers:
+            return
+        limit, worst = self.thresholds, min(self.layers, key=lambda layer: _or_lowest(layer.qat_db))
+        table.add_row(f"coarsest layer, {worst.name}", _number(worst.qat_db, "dB"), "")
+        table.add_row(
+            "layer by layer, largest", _number(self.layer_max_steps, "steps"), f"<= {limit.layer_steps:g} steps"
+        )
+        off = "-" if self.layer_off is None else f"{self.layer_off:.4%}"
+        table.add_row("layer by layer, values that differ", off, f"< {limit.layer_off:.2%}")
+
+    def _runtimes(self) -> Table:
+        table = Table("other runtimes", "SQNR", "")
+        for runtime in self.runtimes:
+            ratio = "skipped" if runtime.skipped else _number(runtime.sqnr_db, "dB")
+            table.add_row(runtime.name, ratio, runtime.skipped or runtime.how)
         return table
 
     def _risk(self) -> Table:
@@ -155,6 +221,25 @@ class CheckReport:
         if self.saturating_products:
             table.caption = "On x86 this file needs a CPU with VNNI: without it, sums of two products saturate."
         return table
+
+
+@dataclass(frozen=True)
+class Detailed:
+    """A report that also shows its layers one by one."""
+
+    report: CheckReport
+
+    def to_json(self) -> dict[str, Any]:
+        """The same as of the report, which holds its layers in any case."""
+        return self.report.to_json()
+
+    def tables(self) -> list[RenderableType]:
+        """The layers, then the report's own tables."""
+        return [self.report.layer_table(), *self.report.tables()]
+
+
+def _or_lowest(ratio: float | None) -> float:
+    return -math.inf if ratio is None else ratio
 
 
 def _number(value: float | None, unit: str, digits: int = 2) -> str:

@@ -1,4 +1,4 @@
-"""Where the products of each quantized layer stand in a file's graph: found by their int8 weights, whose names are kept.
+"""Where the products of each quantized layer stand in a graph: found by their int8 weights, whose names are kept.
 
 A layer may have become several products: one per chunk of variables, and one per half of a gate.
 """

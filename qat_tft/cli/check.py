@@ -24,14 +24,17 @@ def check(
         float,
         typer.Option(min=0.0, help="Compare no further block of 64 windows after this many seconds."),
     ] = 10.0,
+    layers: Annotated[bool, typer.Option("--layers", help="Show every quantized layer, worst first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run a file in onnxruntime on the run's real test windows and compare it with the trained model.
 
-    Names, shapes, types, values at batch 1, 3 and 64 with optimizations on and off, q-risk, bytes, integer
-    operators and latency. The report also goes to check.json in the run folder. Exit code 1: it failed.
+    Names, shapes, types, values at batch 1, 3 and 64 with optimizations on and off, each layer by itself, other
+    runtimes, q-risk, bytes, integer operators and latency. The report also goes to check.json in the run folder. Exit
+    code 1: it failed.
     """
     from qat_tft.export.check import check_model, find_export
+    from qat_tft.export.report import Detailed
     from qat_tft.training.run_folder import RunFolder
 
     folder = RunFolder.find(run, runs_dir) if run is not None or model is None else None
@@ -40,7 +43,7 @@ def check(
         model = find_export(folder)
     console.note(f"Checking {model}")
     report = check_model(model, folder, seconds=seconds)
-    console.emit(report, json=json)
+    console.emit(Detailed(report) if layers else report, json=json)
     if report.passed:
         return
     if json:  # standard output holds one object, and it has the reasons
