@@ -193,6 +193,24 @@ def test_predict_forecasts_with_the_file_alone(run: RunFolder, tmp_path: Path, c
     assert np.isfinite(table["q0.5"].to_numpy()).all()
 
 
+def test_a_backtest_has_both_files_and_the_naive_forecasts_side_by_side(run: RunFolder, tmp_path: Path, call) -> None:
+    out = tmp_path / "backtest.parquet"
+    code, output, messages = call("backtest", run.path, "--stride", 2, "--max-windows", 9, "--out", out, "--json")
+    assert code == 0, messages
+    report = json.loads(output)
+    models = report["models"]
+    assert set(models) == {"fp32", "int8", "seasonal_naive", "last_value"}
+    assert models["int8"]["mae"] != models["fp32"]["mae"]
+    assert models["int8"]["mae"] == pytest.approx(models["fp32"]["mae"], rel=0.1)  # 8 bits cost a trained model little
+    assert [len(models[name]["by_step"]) for name in models] == [HORIZON] * 4
+    table = pq.read_table(out)
+    assert table.num_rows == 9 * HORIZON * 4
+    assert table.column_names[-5:] == ["forecast_model", "load", "q0.1", "q0.5", "q0.9"]
+    code, output, _ = call("backtest", run.path)
+    assert code == 0
+    assert all(word in output for word in ("INT8 file", "last value", "MASE", "P10 to P90"))
+
+
 def test_exporting_again_gives_the_same_bytes(run: RunFolder, call) -> None:
     before = (run.path / INT8_FILE).read_bytes()
     code, output, _ = call("export", run.path, "--int8", "--json")
@@ -248,6 +266,17 @@ def test_a_file_of_other_weights_fails_with_exit_code_1(run: RunFolder, call) ->
             ),
             "the forecasts cannot be written",
             id="predict into nowhere",
+        ),
+        pytest.param(("backtest", "{tmp}/none"), "no run folder", id="backtest nothing"),
+        pytest.param(("backtest", "{run}", "--from", "soon"), "--from soon is not a time", id="backtest from no time"),
+        pytest.param(("backtest", "{run}", "--until", "1960-01-01"), "not lie before --until", id="backtest nowhere"),
+        pytest.param(
+            ("backtest", "{run}", "--parquet-file", "{run}/config.toml"),
+            "not a complete Parquet file",
+            id="backtest on TOML",
+        ),
+        pytest.param(
+            ("backtest", "{run}", "--out", "{tmp}/none/f.parquet"), "cannot be written", id="backtest into nowhere"
         ),
     ],
 )

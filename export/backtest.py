@@ -1,0 +1,227 @@
+"""A backtest of a run: its FP32 and INT8 file beside the naive forecasts, from rolling origins over a span of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from qat_tft.config import RunConfig
+from qat_tft.data.panel import Panel
+from qat_tft.data.parquet import read_panel
+from qat_tft.data.samples import embedded_temperatures
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.split import Part, Split
+from qat_tft.data.windows import Batch, Windows
+from qat_tft.errors import ConfigError, DataError
+from qat_tft.evaluation.backtest import Forecast, RollingOrigins, Track
+from qat_tft.evaluation.backtest_report import BacktestReport
+from qat_tft.evaluation.forecast_table import ForecastFile, ForecastRows
+from qat_tft.evaluation.forecasts import even_indices
+from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive, in_sample_error, season_of
+from qat_tft.evaluation.results import LAST, NAIVE
+from qat_tft.export.compare import window_inputs
+from qat_tft.export.graph import FP32_FILE, INT8_FILE
+from qat_tft.export.session import Forecaster
+from qat_tft.training.dataset import split_of
+from qat_tft.training.run_folder import RunFolder
+
+_NAMED = 5
+
+
+@dataclass(frozen=True)
+class Span:
+    """Which origins a backtest rolls over; what is None follows from the run.
+
+    Attributes:
+        since: time of the first target; by default where the test part begins.
+        until: time that the targets lie before; by default where the test part ends.
+        stride: rows from one origin of a series to the next; by default the horizon.
+        most: most origins, evenly spaced; by default all.
+    """
+
+    since: str | None = None
+    until: str | None = None
+    stride: int | None = None
+    most: int | None = None
+
+
+def backtest_run(
+    run: RunFolder,
+    span: Span,
+    *,
+    files: Sequence[Path] = (),
+    out: Path | None = None,
+    threads: int | None = None,
+    track: Track = lambda batches, _: batches,
+) -> BacktestReport:
+    """Forecast from every origin of a span with the models of a run and with the naive forecasts.
+
+    Args:
+        run: a finished run. Its FP32 and INT8 file where they were exported; without them the models in torch.
+        span: the origins.
+        files: Parquet files with the columns of the run's schema; by default the data of the run.
+        out: Parquet file that keeps every forecast.
+        threads: of onnxruntime; by default it decides.
+        track: shows progress.
+
+    Raises:
+        UserError: the run, its files, the data or the span cannot be used, or `out` cannot be written.
+    """
+    config, preprocessing = run.load_config(), run.load_preprocessing()
+    paths: list[str | Path] = list(files or config.data.parquet_files or embedded_temperatures()[:1])
+    panel = preprocessing.encode(read_panel(paths, run.load_schema(), preprocessing.preparation))
+    split = split_of(config.data, panel)
+    stride = span.stride or config.model.horizon
+    windows = _windows(panel, config, split, span, stride)
+    indices = even_indices(len(windows), span.most or len(windows))
+    in_sample, notes = _in_sample(panel, split, windows, indices)
+    season = config.data.season or season_of(panel)
+    scale = in_sample_error(panel, in_sample, season)
+    origins = RollingOrigins(windows, indices, config.model.quantiles, scale, config.training.batch_size)
+    forecasts = {
+        **_models(run, preprocessing.scaling(), threads),
+        **_naive(panel, in_sample, season, config),
+    }
+    rows = ForecastRows.of(panel, paths) if out else None
+    with ForecastFile(out) if out else nullcontext() as file:
+        scores = origins.score(forecasts, rows=rows, out=file, track=track)
+    places = torch.unique(windows.series_of(indices)).tolist()
+    times = panel.time[windows.target_rows(indices)[:, 0] - 1]
+    return BacktestReport(
+        run=run.name,
+        source=panel.source,
+        first_origin=panel.time_text(int(times.min())),
+        last_origin=panel.time_text(int(times.max())),
+        stride=stride,
+        windows=len(indices),
+        levels=config.model.quantiles,
+        season=season,
+        scores=scores,
+        series={place: panel.series_name(place) for place in places},
+        notes=(*panel.notes, *windows.notes, *notes, *_unscaled(panel, scale, places), *_one_phase(stride, season)),
+        out=out,
+    )
+
+
+def _windows(panel: Panel, config: RunConfig, split: Split, span: Span, stride: int) -> Windows:
+    since = split.test_from if span.since is None else _instant(panel, "--from", span.since)
+    until = split.test_until if span.until is None else _instant(panel, "--until", span.until)
+    if since >= until:
+        raise ConfigError(
+            f"--from {panel.time_text(since)} does not lie before --until {panel.time_text(until)}",
+            where=panel.source,
+            allowed=f"times from {panel.time_text(int(panel.time.min()))} to {panel.time_text(int(panel.time.max()))}",
+        )
+    try:
+        return Windows(
+            panel,
+            history=config.model.history,
+            horizon=config.model.horizon,
+            split=Split(since, since, until),
+            part=Part.TEST,
+            stride=stride,
+        )
+    except DataError as problem:  # its next step is about training
+        next_step = "Move --from or --until, or name other data with --parquet-file."
+        raise DataError(problem.what, where=problem.where, allowed=problem.allowed, next_step=next_step) from None
+
+
+def _instant(panel: Panel, option: str, text: str) -> int:
+    try:
+        return panel.parse_time(text)
+    except ValueError:
+        first, last = panel.time_text(int(panel.time.min())), panel.time_text(int(panel.time.max()))
+        raise ConfigError(
+            f"{option} {text} is not a time of this data", where=panel.source, allowed=f"such as {first} to {last}"
+        ) from None
+
+
+def _in_sample(panel: Panel, split: Split, windows: Windows, indices: Tensor) -> tuple[Tensor, list[str]]:
+    """Return which rows the naive errors come from, bool [R]: the training rows, else those before the span."""
+    first = int(panel.time[windows.target_rows(indices)[:, 0]].min())
+    notes = []
+    if first < split.test_from:
+        notes.append(
+            f"The span begins before the test part ({panel.time_text(split.test_from)}): "
+            "the models have seen rows of it."
+        )
+    training = panel.time < split.validation_from
+    if bool(training.any()):
+        return training, notes
+    notes.append("These data hold no training row of the run: naive errors are those of the rows before the span.")
+    return panel.time < first, notes
+
+
+def _unscaled(panel: Panel, scale: Tensor, places: list[int]) -> list[str]:
+    without = [panel.series_name(place) for place in places if not float(scale[place]) > 0]
+    if not without:
+        return []
+    more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
+    return [
+        f"MASE leaves out {len(without)} series without a change on training rows: {', '.join(without[:_NAMED])}{more}."
+    ]
+
+
+def _one_phase(stride: int, season: int) -> list[str]:
+    if season == LAST_VALUE or stride % season:
+        return []
+    return [
+        f"A stride of {stride} rows meets a season of {season} always at the same point: "
+        f"--stride {stride + 1} would go through all of it."
+    ]
+
+
+def _models(run: RunFolder, scaling: Scaling, threads: int | None) -> dict[str, Forecast]:
+    models: dict[str, Forecast] = {}
+    if (run.path / FP32_FILE).is_file():
+        models["fp32"] = _FileForecast(run.path / FP32_FILE, threads)
+    else:
+        models["fp32"] = _TorchForecast(run.load_fp32_model(), scaling)
+    if (run.path / INT8_FILE).is_file():
+        models["int8"] = _FileForecast(run.path / INT8_FILE, threads)
+    elif (run.path / "qat.safetensors").is_file():
+        models["qat"] = _TorchForecast(run.load_qat_model(), scaling)
+    return models
+
+
+def _naive(panel: Panel, in_sample: Tensor, season: int, config: RunConfig) -> dict[str, Forecast]:
+    seasons = {NAIVE: season} | ({LAST: LAST_VALUE} if season != LAST_VALUE else {})
+    horizon, levels = config.model.horizon, config.model.quantiles
+    return {
+        name: _NaiveForecast(SeasonalNaive.fit(panel, in_sample, season=rows, horizon=horizon, levels=levels), horizon)
+        for name, rows in seasons.items()
+    }
+
+
+@dataclass(frozen=True)
+class _NaiveForecast:
+    naive: SeasonalNaive
+    horizon: int
+
+    def __call__(self, batch: Batch, first_rows: Tensor) -> Tensor:
+        return self.naive.forecast(first_rows, self.horizon)
+
+
+class _FileForecast:
+    def __init__(self, path: Path, threads: int | None) -> None:
+        self._file = Forecaster(path, threads=threads)
+
+    def __call__(self, batch: Batch, first_rows: Tensor) -> Tensor:
+        inputs = window_inputs(batch, torch.arange(len(batch.target)), self._file.metadata)
+        return torch.from_numpy(self._file.forecast(inputs))
+
+
+@dataclass(frozen=True)
+class _TorchForecast:
+    model: nn.Module
+    scaling: Scaling
+
+    @torch.no_grad()
+    def __call__(self, batch: Batch, first_rows: Tensor) -> Tensor:
+        inputs = self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+        return self.scaling.unscale_target(self.model(*inputs).quantiles, batch.series)
