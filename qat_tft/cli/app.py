@@ -17,7 +17,7 @@ import typer
 from qat_tft.cli import console
 from qat_tft.errors import QatTftError
 
-COMMANDS = ("train", "plan", "export", "check", "backtest", "predict", "report", "inspect", "sample-data")
+COMMANDS = ("train", "plan", "profile", "export", "check", "backtest", "predict", "report", "inspect", "sample-data")
 INTERRUPTED = 130
 
 app = typer.Typer(
