@@ -13,7 +13,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qat_tft.data.columns import Times, time_values
 from qat_tft.data.panel import TimeKind, time_text
 from qat_tft.data.profile import Profile, profile_column
 from qat_tft.data.proposal import (
@@ -25,6 +24,7 @@ from qat_tft.data.proposal import (
     proposed_schema,
 )
 from qat_tft.data.source import Source, open_source
+from qat_tft.data.times import Times, time_values
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Role, Schema
 

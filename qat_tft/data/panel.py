@@ -78,6 +78,7 @@ class Panel:
         source: the file or files, for messages.
         notes: what a user should know about the data although it is no error; one sentence each.
         preparation: what was done to the rows of the file.
+        fingerprint: changes whenever a value, time, series or category does; "" where none was taken.
         fills: what ``gather`` puts in the place of missing values, which are NaN in ``values``.
     """
 
@@ -96,6 +97,7 @@ class Panel:
     source: str = ""
     notes: tuple[str, ...] = ()
     preparation: Preparation = AS_IT_IS
+    fingerprint: str = ""
     fills: tuple[Fill, ...] = ()
     segment_start: torch.Tensor | None = None
 

@@ -22,6 +22,8 @@ class Preparation:
             last in the files, ``mean`` averages real columns and keeps the last category.
         gaps: time steps without a row: ``error`` refuses them, ``ignore`` takes the next row as the next step,
             ``fill`` inserts rows, ``split`` lets no window span a gap.
+        step: unit and size of the time step that gaps are measured by, which is found in the training data; None
+            where it is still to be found or does not matter.
         missing: policies for missing values, as ``MissingPolicies.parse`` reads them.
         min_history: fewest rows of a window's history. Shorter ones are padded at the front, and the column
             ``history.present`` tells rows from padding; None: every history has its full length.
@@ -30,6 +32,7 @@ class Preparation:
 
     duplicates: DuplicatePolicy = "error"
     gaps: GapPolicy = "ignore"
+    step: tuple[str, int] | None = None
     missing: tuple[str, ...] = ()
     min_history: int | None = None
     calendar: tuple[str, ...] = ()
@@ -80,8 +83,8 @@ class Preparation:
         unknown = sorted(given.keys() - {field.name for field in fields(cls)})
         if unknown:
             raise ValueError(f"preparation {', '.join(unknown)} is not known to this version")
-        for name in given.keys() & {"missing", "calendar"}:
-            given[name] = tuple(given[name])
+        for name in given.keys() & {"missing", "calendar", "step"}:
+            given[name] = None if given[name] is None else tuple(given[name])
         return cls(**given)
 
 

@@ -8,10 +8,11 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from qat_tft.data.columns import NULL_CATEGORY, Times, category_values
+from qat_tft.data.columns import NULL_CATEGORY, category_values
 from qat_tft.data.panel import TimeKind
 from qat_tft.data.profile import Profile, numbers
 from qat_tft.data.source import Source
+from qat_tft.data.times import Times
 from qat_tft.schema import Columns, Kind, Role, Schema
 
 _TIME_WORDS = {"time", "date", "datetime", "timestamp", "step", "index", "t", "ds", "period"}

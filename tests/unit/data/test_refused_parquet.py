@@ -66,10 +66,17 @@ def test_a_missing_column_is_refused_with_close_matches(write: Write) -> None:
     assert "Did you mean 'Temperature'?" in text
 
 
-def test_a_column_that_one_of_several_files_lacks_is_refused_with_that_file(write: Write) -> None:
-    paths = [write({"time": [1], "y": [1.0]}, "a.parquet"), write({"time": [2]}, "b.parquet")]
+def test_a_time_column_that_one_of_several_files_lacks_is_refused_with_that_file(write: Write) -> None:
+    paths = [write({"time": [1], "y": [1.0]}, "a.parquet"), write({"y": [2.0]}, "b.parquet")]
     text = message(paths, PLAIN, SchemaError)
-    assert "b.parquet: there is no column 'y'" in text
+    assert "b.parquet: there is no column 'time'" in text
+
+
+def test_rows_without_a_value_because_their_file_lacks_the_column_are_refused_with_that_file(write: Write) -> None:
+    paths = [write({"time": [1], "y": [1.0]}, "a.parquet"), write({"time": [2]}, "b.parquet")]
+    text = message(paths, PLAIN)
+    assert f"column 'y' is null or NaN in row 0 of {paths[1]}" in text
+    assert f"{paths[1]} lacks the column" in text
 
 
 @pytest.mark.parametrize(
@@ -104,7 +111,10 @@ def test_a_category_of_an_unsuitable_type_is_refused(write: Write, category: pa.
 @pytest.mark.parametrize(
     ("time", "part"),
     [
-        pytest.param(pa.array(["2020-01-01", "2020-01-02"]), "time column 'time' is string", id="text"),
+        pytest.param(pa.array(["2020-01-01", "yesterday"]), "'yesterday' in row 1 (counted from 0)", id="text"),
+        pytest.param(pa.array(["2020-01-01", "2020-1-2"]), "'2020-1-2' in row 1 (counted from 0)", id="short month"),
+        pytest.param(pa.array(["2020-02-01", "2020-02-30"]), "'2020-02-30' in row 1 (counted", id="no such day"),
+        pytest.param(pa.array(["2020-01-01T05:00", "2020-01-01T05:00Z"]), "all with a time zone or none", id="zones"),
         pytest.param(pa.array([1.5, 2.5]), "time column 'time' is double", id="float"),
         pytest.param(pa.array([1, None]), "time column 'time' is null in row 1", id="null"),
         pytest.param(
@@ -175,7 +185,7 @@ def test_a_series_and_time_that_occurs_twice_is_refused_with_both_rows(
 
 def test_interleaved_series_without_an_id_get_the_hint_to_name_one(write: Write) -> None:
     text = message(write({"time": [1, 1, 2, 2], "y": [1.0] * 4}), PLAIN)
-    assert "if they belong to several series, name their column as id" in text
+    assert "If they belong to several series, name their column as id" in text
 
 
 def test_a_null_in_an_id_column_is_refused(write: Write) -> None:

@@ -30,7 +30,10 @@ def test_the_embedded_set_is_small_and_has_two_cities_of_8759_hours() -> None:
     assert path.stat().st_size < LIMIT_BYTES
     assert panel.series_ids == [("San Francisco",), ("Seattle",)]
     assert panel.lengths.tolist() == [8759, 8759]
-    assert panel.notes == ()
+    assert panel.notes == (
+        "the time step is 1 hour, and 2 gaps leave out 2 steps, the largest 1 step until 2010-03-14T04:00:00 in "
+        "city=San Francisco; the next row is taken for the next step (data.gaps = ignore).",
+    )
 
 
 def test_the_embedded_set_misses_exactly_the_hour_that_its_notice_names() -> None:

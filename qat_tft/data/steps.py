@@ -1,0 +1,156 @@
+"""The time step of a data set, and where rows leave steps out.
+
+R rows. Times are int64 as ``Panel.time`` counts them.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from qat_tft.data.calendar import local_times
+from qat_tft.data.panel import TimeKind
+
+DAY = 86_400_000_000_000
+"""Nanoseconds of a day."""
+_UNITS = ((DAY, "day"), (3_600_000_000_000, "hour"), (60_000_000_000, "minute"), (1_000_000_000, "second"))
+_SHORTEST_MONTH = 28  # days
+_SATURDAY = 5  # counted from Monday, which is 0
+
+_Ints = npt.NDArray[np.int64]
+_Days = npt.NDArray[np.datetime64]
+
+
+class Unit(StrEnum):
+    """What a time step is counted in."""
+
+    DURATION = "duration"  # nanoseconds, or the whole numbers of a column of steps
+    CLOCK = "clock"  # nanoseconds on the wall clock of the time zone: days, where the hour may change
+    MONTH = "month"
+    MONTH_END = "month end"  # months, on their last days
+    BUSINESS_DAY = "business day"  # Monday to Friday
+
+
+@dataclass(frozen=True)
+class Step:
+    """A time step: ``size`` units. Months and business days are those of the wall clock in ``zone``."""
+
+    unit: Unit
+    size: int
+    kind: TimeKind
+    zone: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As people write it: ``15 minutes``, ``1 month``, ``1 business day``."""
+        if self.unit in (Unit.MONTH, Unit.MONTH_END):
+            return _counted(self.size, "month")
+        if self.unit is Unit.BUSINESS_DAY:
+            return _counted(self.size, "business day")
+        if self.kind is TimeKind.STEP:
+            return str(self.size)
+        length, name = next(((n, name) for n, name in _UNITS if self.size % n == 0), (1_000_000_000, "second"))
+        return _counted(self.size / length, name)
+
+    def between(self, times: _Ints) -> tuple[_Ints, npt.NDArray[np.bool_]]:
+        """Whole steps from each time to the next one, int64 [R - 1], and whether it lies exactly there."""
+        if self.unit is Unit.DURATION:
+            apart = np.diff(times)
+            return apart // self.size, apart % self.size == 0
+        local = local_times(times, self.zone)
+        if self.unit is Unit.CLOCK:
+            apart = np.diff(local.astype(np.int64))
+            return apart // self.size, apart % self.size == 0
+        if self.unit is Unit.BUSINESS_DAY:
+            days, clock = _split_days(local)
+            worked = np.is_busday(days)
+            count = np.busday_count(days[:-1], days[1:]).astype(np.int64)
+            return count // self.size, worked[1:] & worked[:-1] & (np.diff(clock) == 0) & (count % self.size == 0)
+        months, within = _split_months(local, self.unit)
+        apart = np.diff(months)
+        return apart // self.size, (np.diff(within) == 0) & (apart % self.size == 0)
+
+    def after(self, times: _Ints, steps: _Ints) -> _Ints:
+        """The times that lie so many steps after these ones, int64 [R]."""
+        if self.unit is Unit.DURATION:
+            return times + steps * self.size
+        local = local_times(times, self.zone)
+        if self.unit is Unit.CLOCK:
+            return _utc(local + (steps * self.size).astype("timedelta64[ns]"), self.zone)
+        if self.unit is Unit.BUSINESS_DAY:
+            days, clock = _split_days(local)
+            coming = np.busday_offset(days, steps * self.size).astype("datetime64[ns]")
+            return _utc(coming + clock.astype("timedelta64[ns]"), self.zone)
+        months, within = _split_months(local, self.unit)
+        coming = (months + steps * self.size).astype("datetime64[M]").astype("datetime64[ns]")
+        return _utc(coming + within.astype("timedelta64[ns]") - _shift(self.unit), self.zone)
+
+
+def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Step | None:
+    """The most frequent step of some runs of consecutive times, each of one series; None without two times.
+
+    Months, and whole days on the wall clock of the zone, are steps although they differ in length; where no row
+    falls on a weekend and Mondays follow Fridays, so are business days.
+    """
+    runs = [run for run in runs if len(run) > 1]
+    if not runs:
+        return None
+    size = _most_frequent([np.diff(run) for run in runs])
+    if kind is TimeKind.STEP:
+        return Step(Unit.DURATION, size, kind, zone)
+    local = [local_times(run, zone) for run in runs]
+    for unit in (Unit.MONTH, Unit.MONTH_END):
+        split = [_split_months(run, unit) for run in local]
+        within = np.concatenate([places for _, places in split])
+        months = _most_frequent([np.diff(months) for months, _ in split])
+        if months > 0 and bool((within == within[0]).all()) and within[0] < _SHORTEST_MONTH * DAY:
+            return Step(unit, months, kind, zone)
+    on_clock = _most_frequent([np.diff(run.astype(np.int64)) for run in local])
+    if on_clock == DAY and _are_business_days(local):
+        return Step(Unit.BUSINESS_DAY, 1, kind, zone)
+    if on_clock % DAY == 0 and zone is not None:
+        return Step(Unit.CLOCK, on_clock, kind, zone)
+    return Step(Unit.DURATION, size, kind, zone)
+
+
+def _most_frequent(differences: list[_Ints]) -> int:
+    values, counts = np.unique(np.concatenate(differences), return_counts=True)
+    return int(values[counts.argmax()])
+
+
+def _are_business_days(local: list[_Days]) -> bool:
+    days = np.concatenate([_split_days(run)[0] for run in local])
+    weekday = (days.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday
+    over_weekends = any(bool((np.diff(_split_days(run)[0]).astype(np.int64) == 3).any()) for run in local)
+    return over_weekends and not bool((weekday >= _SATURDAY).any())
+
+
+def _split_days(local: _Days) -> tuple[_Days, _Ints]:
+    days = local.astype("datetime64[D]")
+    return days, (local - days).astype("timedelta64[ns]").astype(np.int64)
+
+
+def _split_months(local: _Days, unit: Unit) -> tuple[_Ints, _Ints]:
+    # Month and nanoseconds within it; the last day of a month counts as the first of the next.
+    shifted = local + _shift(unit)
+    months = shifted.astype("datetime64[M]")
+    return months.astype(np.int64), (shifted - months).astype("timedelta64[ns]").astype(np.int64)
+
+
+def _shift(unit: Unit) -> np.timedelta64:
+    return np.timedelta64(int(unit is Unit.MONTH_END), "D").astype("timedelta64[ns]")
+
+
+def _utc(local: _Days, zone: str | None) -> _Ints:
+    # An hour that comes twice is its first, a skipped one the next.
+    if zone is None:
+        return local.astype("datetime64[ns]").astype(np.int64)
+    zoned = pc.assume_timezone(pa.array(local), zone, ambiguous="earliest", nonexistent="latest")
+    return np.asarray(zoned.cast(pa.int64()).to_numpy())
+
+
+def _counted(number: float, unit: str) -> str:
+    return f"{number:,g} {unit}{'' if number == 1 else 's'}"
