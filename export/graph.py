@@ -5,17 +5,14 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import onnx
 import torch
 from onnx import ModelProto
-from rich.console import RenderableType
-from rich.table import Table
 from torch import nn
 
 from qat_tft.data.preprocessing import ScalingMode
@@ -24,12 +21,13 @@ from qat_tft.errors import ExportError
 from qat_tft.export import qdq
 from qat_tft.export.compact import compact
 from qat_tft.export.contract import RawForecaster, example_inputs
+from qat_tft.export.exported import ExportedFile, ExportResult
 from qat_tft.export.fold import fold_rearrangements
-from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, ModelMetadata, Precision
-from qat_tft.export.recurrent import order_lstm_weights
+from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, LstmForm, ModelMetadata, Precision
+from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights
 from qat_tft.export.rewrite import shorten
 from qat_tft.quantization.integer import integer_model
-from qat_tft.quantization.scheme import scheme_for
+from qat_tft.quantization.scheme import require_safe, scheme_for
 from qat_tft.training.run_folder import RunFolder
 
 FP32_FILE = "model.fp32.onnx"
@@ -41,83 +39,23 @@ _TALKATIVE = ("torch.onnx", "onnxscript", "onnx_ir")
 _PACKAGES = ("qat-tft", "torch", "onnx", "onnxscript")
 
 
-@dataclass(frozen=True)
-class ExportedFile:
-    """One written file: where, which kind, how large, and which versions its reader must know."""
-
-    path: Path
-    kind: str
-    bytes: int
-    nodes: int
-    opset: int
-    ir_version: int
-
-
-@dataclass(frozen=True)
-class ExportResult:
-    """What an export wrote.
-
-    Attributes:
-        run: the run folder.
-        files: in the order in which they were written.
-        target: target profile of the INT8 file; empty without one.
-        quantized_layers: names of the layers that became integer.
-        float_layers: name and reason of each layer that stayed float in the INT8 file.
-        seconds: wall time of the whole export.
-    """
-
-    run: Path
-    files: tuple[ExportedFile, ...]
-    target: str
-    quantized_layers: tuple[str, ...]
-    float_layers: tuple[tuple[str, str], ...]
-    seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values only."""
-        return {
-            "run": str(self.run),
-            "files": [
-                {
-                    "path": str(file.path),
-                    "kind": file.kind,
-                    "bytes": file.bytes,
-                    "nodes": file.nodes,
-                    "opset": file.opset,
-                    "ir_version": file.ir_version,
-                }
-                for file in self.files
-            ],
-            "target": self.target,
-            "quantized_layers": list(self.quantized_layers),
-            "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
-            "seconds": round(self.seconds, 1),
-        }
-
-    def tables(self) -> list[RenderableType]:
-        """The files, and below them what stayed float and why."""
-        files = Table("file", "KB", "nodes", "opset", "IR", title=f"Exported in {self.seconds:.1f} s")
-        for file in self.files:
-            cells = (f"{file.bytes / 1000:.0f}", str(file.nodes), str(file.opset), str(file.ir_version))
-            files.add_row(str(file.path), *cells)
-        if not self.quantized_layers:
-            return [files]
-        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target}), {len(self.float_layers)} stay float"
-        layers = Table("why", "layers", title=title)
-        for reason in dict.fromkeys(reason for _, reason in self.float_layers):
-            layers.add_row(reason, str(sum(other == reason for _, other in self.float_layers)))
-        return [files, layers]
-
-
-def export_run(run: RunFolder, *, int8: bool) -> ExportResult:
+def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: LstmForm = "weights") -> ExportResult:
     """Write ``model.fp32.onnx`` and, with ``int8``, ``model.int8.onnx`` into a run folder.
 
     Nothing but the folder is needed: the graph is traced with made-up inputs of its shapes. Nothing is written
     before every graph has been verified, and a file appears under its name only when it is complete.
 
+    Args:
+        run: the run folder.
+        int8: whether to write the INT8 file too.
+        target: target profile of the INT8 file; by default the one that the model was trained for.
+        lstm: what the INT8 file's LSTMs compute on: floating point over int8 weights, or integers of their own.
+
     Raises:
         RunFolderError: the folder is missing, damaged, or not ours.
-        ExportError: ``int8`` without a quantization-aware model, or a graph that is not what it must be.
+        ConfigError: no target profile has that name.
+        ExportError: ``int8`` without a quantization-aware model, a target whose ranges the model was not trained for,
+            a weight that is not finite, or a graph that is not what it must be.
         CalibrationError: a range of the model was never observed or is not finite.
     """
     start = time.monotonic()
@@ -127,7 +65,7 @@ def export_run(run: RunFolder, *, int8: bool) -> ExportResult:
     lstm_nodes = sum(module.num_layers for module in fp32.modules() if isinstance(module, nn.LSTM))
     plans: list[tuple[nn.Module, ModelMetadata, Path]] = [(fp32, metadata, run.path / FP32_FILE)]
     if int8:
-        plans.append((*_integer_model(run, metadata), run.path / INT8_FILE))
+        plans.append((*_integer_model(run, metadata, target, lstm), run.path / INT8_FILE))
     graphs = [_verified(model, scaling, described, lstm_nodes) for model, described, _ in plans]
     contents = [graph.SerializeToString() for graph in graphs]
     if int8:
@@ -169,12 +107,23 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
     )
 
 
-def _integer_model(run: RunFolder, metadata: ModelMetadata) -> tuple[nn.Module, ModelMetadata]:
+def _integer_model(
+    run: RunFolder, metadata: ModelMetadata, target: str | None, lstm: LstmForm
+) -> tuple[nn.Module, ModelMetadata]:
     qat = run.load_qat_model()
+    wanted = qat.scheme if target is None else scheme_for(target)
+    require_safe(qat.scheme, wanted)
+    if lstm == "dynamic" and not wanted.dynamic_lstm:
+        raise ExportError(
+            f"the target {wanted.target!r} has no integer LSTM",
+            allowed="--lstm dynamic for x86 and x86-vnni; --lstm weights for every target",
+            next_step="Export without --lstm dynamic",
+        )
     described = replace(
         metadata,
         kind="int8",
-        target=run.load_config().quantization.target,
+        target=wanted.target,
+        lstm=lstm,
         weights=weights_fingerprint(run, "int8"),
         quantized_layers=tuple(qat.quantized_layers()),
         float_layers=tuple(qat.float_layers()),
@@ -183,12 +132,25 @@ def _integer_model(run: RunFolder, metadata: ModelMetadata) -> tuple[nn.Module, 
 
 
 def _verified(model: nn.Module, scaling: Scaling, metadata: ModelMetadata, lstm_nodes: int) -> ModelProto:
+    _refuse_non_finite(model)
     graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
-    standard = bool(metadata.target) and scheme_for(metadata.target).standard_operators_only
-    qdq.verify_graph(graph, lstm_nodes=lstm_nodes, portable=standard)
+    scheme = scheme_for(metadata.target) if metadata.target else None
+    qdq.verify_graph(graph, lstm_nodes=lstm_nodes, portable=scheme is not None and scheme.standard_operators_only)
     if metadata.kind == "int8":
         qdq.verify_integer_graph(graph, int8_weights=_int8_weights(model))
+    if scheme is not None and scheme.explicit_pairs:
+        qdq.verify_explicit_pairs(graph)
     return graph
+
+
+def _refuse_non_finite(model: nn.Module) -> None:
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise ExportError(
+                f"the weight '{name}' holds NaN or infinity",
+                allowed="finite weights",
+                next_step="Train again; a lower --learning-rate keeps weights finite",
+            )
 
 
 def _refuse_no_saving(*, fp32: int, int8: int, path: Path) -> None:
@@ -244,6 +206,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     qdq.remove_full_range_clips(graph)
     fold_rearrangements(graph)
     order_lstm_weights(graph)
+    _shape_lstms(graph, metadata)
     shorten(graph)
     compact(graph)
     graph.ir_version = IR_VERSION
@@ -252,6 +215,13 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     _refuse_other_signature(graph, metadata)
     onnx.checker.check_model(graph)
     return graph
+
+
+def _shape_lstms(graph: ModelProto, metadata: ModelMetadata) -> None:
+    if metadata.lstm == "dynamic":
+        compute_on_integers(graph)
+    elif metadata.target and not scheme_for(metadata.target).explicit_pairs:
+        dequantize_at_load(graph)
 
 
 def write_file(path: Path, content: bytes) -> None:

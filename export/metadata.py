@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
@@ -19,6 +19,7 @@ OUTPUT = "quantiles"
 BATCH = "batch"
 
 Precision = Literal["fp32", "int8"]
+LstmForm = Literal["weights", "dynamic"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,9 @@ class ModelMetadata:
         series: id tuples in the order of their codes (first is 1), or None when scaling is global.
         quantiles: probabilities along the last output dimension, rising.
         history: number of past steps that go in; horizon: number of future steps that come out.
-        target: target profile whose ranges the model was trained with; empty for ``fp32``.
+        target: target profile of the machine that the file is for; empty for ``fp32``.
+        lstm: ``weights`` where LSTM weights are stored as int8 and the cell computes in floating point, ``dynamic``
+            where onnxruntime's integer LSTM computes it, whose ranges depend on all rows of a batch.
         quantized_layers: names of the layers that compute on integers.
         float_layers: name and reason of every layer that stayed float.
         weights: SHA-256 of the run folder's weights file from which the graph was made.
@@ -62,6 +65,7 @@ class ModelMetadata:
     history: int
     horizon: int
     target: str = ""
+    lstm: LstmForm = "weights"
     quantized_layers: tuple[str, ...] = ()
     float_layers: tuple[tuple[str, str], ...] = ()
     weights: str = ""
@@ -81,6 +85,7 @@ class ModelMetadata:
                 "history": self.history,
                 "horizon": self.horizon,
                 "target": self.target,
+                "lstm": self.lstm,
                 "quantized_layers": list(self.quantized_layers),
                 "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
                 "weights": self.weights,
@@ -123,11 +128,12 @@ class ModelMetadata:
 
     @classmethod
     def _from_fields(cls, fields: Any) -> "ModelMetadata":
-        if fields["kind"] not in ("fp32", "int8"):
-            raise ValueError(f"kind {fields['kind']!r}")
+        kind, lstm = fields["kind"], fields.get("lstm", "weights")
+        if kind not in get_args(Precision) or lstm not in get_args(LstmForm):
+            raise ValueError(f"kind {kind!r}, lstm {lstm!r}")
         series = fields["series"]
         return cls(
-            kind=fields["kind"],
+            kind=kind,
             schema=Schema.model_validate(fields["schema"]),
             vocabularies={column: tuple(values) for column, values in fields["vocabularies"].items()},
             series=None if series is None else tuple(tuple(name) for name in series),
@@ -135,6 +141,7 @@ class ModelMetadata:
             history=int(fields["history"]),
             horizon=int(fields["horizon"]),
             target=fields["target"],
+            lstm=lstm,
             quantized_layers=tuple(fields["quantized_layers"]),
             float_layers=tuple((layer["name"], layer["reason"]) for layer in fields["float_layers"]),
             weights=fields["weights"],

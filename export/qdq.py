@@ -86,14 +86,14 @@ def verify_graph(model: ModelProto, *, lstm_nodes: int, portable: bool) -> None:
     Raises:
         ExportError: an LSTM was taken apart or lost, or ``portable`` and an operator is not standard ONNX.
     """
-    found = sum(node.op_type == "LSTM" for node in model.graph.node)
+    found = sum(node.op_type in ("LSTM", "DynamicQuantizeLSTM") for node in model.graph.node)
     if found != lstm_nodes:
         raise ExportError(f"the graph holds {found} LSTM nodes instead of {lstm_nodes}", next_step=_AGAIN)
     foreign = foreign_operators(model)
     if portable and foreign:
         raise ExportError(
             f"the graph uses {', '.join(foreign)}, which are not standard ONNX operators",
-            allowed="standard operators only for the target 'portable'",
+            allowed="standard operators only for this target",
             next_step=_AGAIN,
         )
 
@@ -125,6 +125,27 @@ def verify_integer_graph(model: ModelProto, *, int8_weights: int) -> None:
         )
 
 
+def verify_explicit_pairs(model: ModelProto) -> None:
+    """Refuse a graph whose rounding is not made of pairs that TensorRT's explicit quantization takes.
+
+    A QuantizeLinear has one constant scale and an int8 zero point of 0, and is read by DequantizeLinear nodes with
+    that scale and nothing else; every other DequantizeLinear reads an int8 constant and has zero point 0 (TensorRT
+    documentation, "Explicit Quantization").
+
+    Raises:
+        ExportError: a node is of another form.
+    """
+    values = constant_values(model)
+    quantized = {node.output[0]: node for node in model.graph.node if node.op_type == "QuantizeLinear"}
+    for node in model.graph.node:
+        if not _fits_a_pair(node, quantized, values):
+            raise ExportError(
+                f"the {node.op_type} '{node.output[0]}' is not part of a symmetric int8 pair",
+                allowed="QuantizeLinear and DequantizeLinear in pairs of one scale and zero point 0",
+                next_step=_AGAIN,
+            )
+
+
 def constant_values(model: ModelProto) -> Constants:
     """Values of initializers and Constant nodes by name."""
     values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
@@ -132,6 +153,23 @@ def constant_values(model: ModelProto) -> Constants:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             values[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     return values
+
+
+def _fits_a_pair(node: NodeProto, quantized: dict[str, NodeProto], values: Constants) -> bool:
+    if node.op_type == "QuantizeLinear":
+        return _is_symmetric(node, values) and values[node.input[1]].ndim == 0
+    if node.op_type != "DequantizeLinear":
+        return quantized.keys().isdisjoint(node.input)
+    if node.input[0] in quantized:
+        scales = [values[reader.input[1]] for reader in (node, quantized[node.input[0]])]
+        return _is_symmetric(node, values) and np.array_equal(*scales)
+    weight = values.get(node.input[0])
+    return _is_symmetric(node, values) and weight is not None and weight.dtype == np.int8
+
+
+def _is_symmetric(node: NodeProto, values: Constants) -> bool:
+    zero = values.get(node.input[2]) if len(node.input) > 2 else None
+    return zero is not None and zero.dtype == np.int8 and not zero.any()
 
 
 def _covers_its_range(clip: NodeProto, constants: dict[str, TensorProto]) -> bool:

@@ -1,17 +1,22 @@
-"""LSTM weights in the order in which ONNX wants them, as 8-bit integers, so that nothing is moved at run time.
+"""LSTM weights as 8-bit integers in the form that the runtime takes without any work per call.
 
 Torch orders the gates of an LSTM input, forget, cell, output and ONNX input, output, forget, cell. The exporter
 reorders the rows of 8-bit weights after their DequantizeLinear, with nodes that onnxruntime, which does not fold
-through a DequantizeLinear, would run at every call.
+through a DequantizeLinear, would run at every call. The DequantizeLinear itself it would run at every call too.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from qat_tft.export.fold import evaluated
 from qat_tft.export.qdq import Constants, constant_values, remove_unused_initializers
 
 _WEIGHTS = (1, 2)  # inputs W and R of the operator LSTM
+_CONTRIB = "com.microsoft"
 
 
 def order_lstm_weights(model: ModelProto) -> int:
@@ -36,6 +41,86 @@ def order_lstm_weights(model: ModelProto) -> int:
     return moved
 
 
+def dequantize_at_load(model: ModelProto) -> int:
+    """Write the DequantizeLinear of each LSTM weight as a Cast and a Mul; return how many weights that were.
+
+    The values are the same to the bit. onnxruntime computes both once, when it loads the file, while it keeps every
+    DequantizeLinear for fusions, and only weights that are constant by then are packed for its LSTM.
+    """
+    constants = constant_values(model)
+    weights = [weight for _, weights in _integer_lstms(model) for weight in weights]
+    for weight in weights:
+        name, (codes, scale, _) = weight.output[0], weight.input
+        column = _add_constant(model, f"{name}.column", constants[scale].reshape(1, -1, 1))
+        cast = helper.make_node("Cast", [codes], [f"{name}.float"], to=TensorProto.FLOAT)
+        _replace(model, weight, [cast, helper.make_node("Mul", [f"{name}.float", column], [name])])
+    remove_unused_initializers(model)
+    return len(weights)
+
+
+def compute_on_integers(model: ModelProto) -> int:
+    """Turn each LSTM over 8-bit weights into onnxruntime's DynamicQuantizeLSTM; return how many.
+
+    That operator (com.microsoft, version 1) takes the weights transposed, with a scale per gate row, and rounds its
+    input and its state within ranges that it takes from the whole batch at each call. So the rounding that the
+    graph does to the LSTM's input is left out.
+    """
+    lstms = list(_integer_lstms(model))
+    for lstm, weights in lstms:
+        _skip_rounding(model, lstm)
+        codes, parameters = zip(*(_transposed(model, weight) for weight in weights), strict=True)
+        optional = [*lstm.input[3:], *[""] * (8 - len(lstm.input))]
+        operands = [lstm.input[0], *codes, *optional, *parameters[0], *parameters[1]]
+        dynamic = helper.make_node("DynamicQuantizeLSTM", operands, lstm.output, domain=_CONTRIB)
+        dynamic.attribute.extend(a for a in lstm.attribute if a.name != "layout")  # there is one only: time first
+        _replace(model, lstm, [dynamic])
+    if lstms:
+        model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
+    _remove_dead_nodes(model)
+    remove_unused_initializers(model)
+    return len(lstms)
+
+
+def _integer_lstms(model: ModelProto) -> Iterator[tuple[NodeProto, list[NodeProto]]]:
+    # Each LSTM over 8-bit weights, and the DequantizeLinear nodes of W and R.
+    producers = {name: node for node in model.graph.node for name in node.output}
+    for lstm in [node for node in model.graph.node if node.op_type == "LSTM"]:
+        weights = [producers[name] for place in _WEIGHTS if (name := lstm.input[place]) in producers]
+        if [weight.op_type for weight in weights] == ["DequantizeLinear"] * len(_WEIGHTS):
+            yield lstm, weights
+
+
+def _skip_rounding(model: ModelProto, lstm: NodeProto) -> None:
+    # The LSTM's input is rounded, then transposed to time first; nothing else reads the transposed values.
+    producers = {name: node for node in model.graph.node for name in node.output}
+    transpose = producers[lstm.input[0]]
+    dequantize = producers[transpose.input[0]]
+    assert (transpose.op_type, dequantize.op_type) == ("Transpose", "DequantizeLinear"), "as the exporter leaves it"
+    transpose.input[0] = producers[dequantize.input[0]].input[0]
+
+
+def _transposed(model: ModelProto, weight: NodeProto) -> tuple[str, tuple[str, str]]:
+    # Codes [1, in, 4H], their scales [1, 4H] and their zero point, which is 0 for all.
+    constants, name = constant_values(model), weight.output[0]
+    codes, scale, _ = (constants[operand] for operand in weight.input)
+    return _add_constant(model, f"{name}.transposed", codes.transpose(0, 2, 1)), (
+        _add_constant(model, f"{name}.scales", scale.reshape(1, -1)),
+        _add_constant(model, f"{name}.zero_point", np.zeros(1, np.int8)),
+    )
+
+
+def _add_constant(model: ModelProto, name: str, value: npt.NDArray[Any]) -> str:
+    model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+    return name
+
+
+def _replace(model: ModelProto, old: NodeProto, new: list[NodeProto]) -> None:
+    place = list(model.graph.node).index(old)
+    model.graph.node.remove(old)
+    for node in reversed(new):
+        model.graph.node.insert(place, node)
+
+
 def _chain(name: str, producers: dict[str, NodeProto], constants: Constants) -> list[NodeProto]:
     # The nodes that make a value, sources first; empty if anything but constants goes in.
     nodes: list[NodeProto] = []
@@ -57,7 +142,7 @@ def _chain(name: str, producers: dict[str, NodeProto], constants: Constants) -> 
 
 def _places(
     name: str, chain: list[NodeProto], source: NodeProto, constants: Constants, model: ModelProto
-) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]] | None":
+) -> npt.NDArray[np.int64] | None:
     # Send each element's own place through the chain: what comes out says where every element came from.
     weight = constants[source.input[0]]
     values = dict(constants)
@@ -73,7 +158,7 @@ def _places(
 
 def _reordered(
     name: str,
-    order: "np.ndarray[tuple[int, ...], np.dtype[np.int64]]",
+    order: npt.NDArray[np.int64],
     source: NodeProto,
     constants: Constants,
     model: ModelProto,
@@ -88,7 +173,7 @@ def _reordered(
         f"{name}.zero": zero if zero.ndim == 0 else zero[rows],
     }
     for key, value in made.items():
-        model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), key))
+        _add_constant(model, key, value)
     return helper.make_node("DequantizeLinear", list(made), [name], name, axis=1)
 
 

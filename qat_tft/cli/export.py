@@ -1,10 +1,11 @@
 """`qat-tft export`: a run's ONNX files."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from qat_tft.cli import console
+from qat_tft.errors import ConfigError
 
 
 def export(
@@ -13,6 +14,21 @@ def export(
         typer.Argument(help="Run to export: a name under the runs folder, or a path. Default: the latest."),
     ] = None,
     int8: Annotated[bool, typer.Option("--int8", help="Also write model.int8.onnx.")] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Machine that the INT8 file is for. Default: the one that the model was trained for; another one "
+            "must allow its ranges.",
+            metavar="x86|x86-vnni|arm64|tensorrt|portable",
+        ),
+    ] = None,
+    lstm: Annotated[
+        Literal["weights", "dynamic"],
+        typer.Option(
+            help="In the INT8 file, weights: LSTM weights in 8 bits, the cell in floating point, exact. dynamic (x86 "
+            "and x86-vnni): onnxruntime's integer LSTM, less exact, and the rows of a batch influence each other.",
+        ),
+    ] = "weights",
     runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
@@ -23,6 +39,8 @@ def export(
     from qat_tft.export.graph import export_run
     from qat_tft.training.run_folder import RunFolder
 
+    if not int8 and (target is not None or lstm != "weights"):
+        raise ConfigError("--target and --lstm are about the INT8 file", next_step="Add --int8")
     folder = RunFolder.find(run, runs_dir)
     console.note(f"Exporting {folder.path}")
-    console.emit(export_run(folder, int8=int8), json=json)
+    console.emit(export_run(folder, int8=int8, target=target, lstm=lstm), json=json)

@@ -15,7 +15,8 @@ from qat_tft.cli.training_display import TrainingDisplay
 from qat_tft.config import DEMO, RunConfig, read_config_file
 from qat_tft.data.samples import embedded_temperatures, schema_path
 from qat_tft.errors import ConfigError
-from qat_tft.export.graph import ExportResult, export_run
+from qat_tft.export.exported import ExportResult
+from qat_tft.export.graph import export_run
 from qat_tft.schema import Schema
 from qat_tft.training import job
 from qat_tft.training.interrupt import Interrupted

@@ -153,9 +153,9 @@ def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
 def test_nothing_stands_between_the_integer_weights_and_their_product(run: RunFolder) -> None:
     nodes = onnx.load(run.path / INT8_FILE).graph.node
     producers = {name: node for node in nodes for name in node.output}
-    weights = [node.input[place] for node in nodes if node.op_type == "LSTM" for place in (1, 2)]
-    assert len(weights) == 4
-    assert {producers[name].op_type for name in weights} == {"DequantizeLinear"}
+    weights = [producers[node.input[place]] for node in nodes if node.op_type == "LSTM" for place in (1, 2)]
+    assert [node.op_type for node in weights] == ["Mul"] * 4
+    assert [producers[node.input[0]].op_type for node in weights] == ["Cast"] * 4
     rearranging = {"Split", "Concat", "Transpose"}
     dequantized = {node.output[0] for node in nodes if node.op_type == "DequantizeLinear"}
     moved = [node for node in nodes if node.op_type in rearranging and dequantized & set(node.input)]

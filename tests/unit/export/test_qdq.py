@@ -8,6 +8,7 @@ from qat_tft.errors import CalibrationError, ExportError
 from qat_tft.export.qdq import (
     remove_full_range_clips,
     strip,
+    verify_explicit_pairs,
     verify_graph,
     verify_integer_graph,
     weight_bytes,
@@ -121,3 +122,38 @@ def test_portable_takes_standard_operators_only() -> None:
     verify_graph(model, lstm_nodes=0, portable=False)
     with pytest.raises(ExportError, match=r"com\.microsoft:MatMul"):
         verify_graph(model, lstm_nodes=0, portable=True)
+
+
+def symmetric_graph(**changes: object) -> onnx.ModelProto:
+    model = integer_graph(**({"zero": np.int8(0), "low": np.int8(-128), "high": np.int8(127)} | changes))
+    remove_full_range_clips(model)
+    return model
+
+
+def test_symmetric_pairs_of_one_scale_are_explicit() -> None:
+    verify_explicit_pairs(symmetric_graph())
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"zero": np.uint8(0), "low": np.uint8(0), "high": np.uint8(255)}, id="unsigned"),
+        pytest.param({"zero": np.int8(3)}, id="zero point"),
+        pytest.param({"scale": np.full(2, 0.05, np.float32), "zero": np.zeros(2, np.int8)}, id="scale per channel"),
+        pytest.param({"weight_zero": np.ones(3, np.int8)}, id="zero point of a weight"),
+        pytest.param({"weight": WEIGHT.astype(np.uint8), "weight_zero": np.zeros(3, np.uint8)}, id="unsigned weight"),
+        pytest.param({"high": np.int8(100)}, id="something between"),
+    ],
+)
+def test_rounding_of_another_form_is_not_explicit(changes: dict[str, object]) -> None:
+    with pytest.raises(ExportError, match="not part of a symmetric int8 pair"):
+        verify_explicit_pairs(symmetric_graph(**changes))
+
+
+def test_a_pair_of_two_scales_is_not_explicit() -> None:
+    model = symmetric_graph()
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1), "one"))
+    dequantize = next(node for node in model.graph.node if node.output[0] == "activation")
+    dequantize.input[1] = "one"
+    with pytest.raises(ExportError, match="DequantizeLinear 'activation'"):
+        verify_explicit_pairs(model)

@@ -1,12 +1,16 @@
+from pathlib import Path
+
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from qat_tft.export.recurrent import order_lstm_weights
+from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights
 
 HIDDEN = 2
+DYNAMIC = 0.02  # outputs lie within -1 and 1; two 8-bit roundings per step, of the input and of the state
 RANDOM = np.random.default_rng(0)
 
 
@@ -72,3 +76,60 @@ def test_weights_that_depend_on_the_data_are_left_alone() -> None:
     (start,) = [tensor for tensor in model.graph.initializer if tensor.name == "i.start"]
     model.graph.initializer.remove(start)
     assert order_lstm_weights(model) == 0
+
+
+def rounded_lstm_graph() -> onnx.ModelProto:
+    """The LSTM as the integer model has it: batch first, its input rounded, its weights in the operator's order."""
+    model = lstm_graph(per_row=True)
+    order_lstm_weights(model)
+    rounding = [
+        helper.make_node("QuantizeLinear", ["rows", "scale", "zero"], ["levels"]),
+        helper.make_node("DequantizeLinear", ["levels", "scale", "zero"], ["rounded"]),
+        helper.make_node("Transpose", ["rounded"], ["x"], perm=[1, 0, 2]),
+    ]
+    for node in reversed(rounding):
+        model.graph.node.insert(0, node)
+    values = {"scale": np.float32(0.02), "zero": np.uint8(128)}
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), name) for name, v in values.items())
+    model.graph.input[0].CopyFrom(helper.make_tensor_value_info("rows", TensorProto.FLOAT, ["batch", "time", HIDDEN]))
+    onnx.checker.check_model(model)
+    return model
+
+
+def run(model: onnx.ModelProto, rows: np.ndarray) -> np.ndarray:
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {"rows": rows})[0]
+
+
+def test_weights_that_are_dequantized_at_load_leave_nothing_to_do_per_call(tmp_path: Path) -> None:
+    model, rows = rounded_lstm_graph(), RANDOM.normal(size=(3, 5, HIDDEN)).astype(np.float32)
+    expected = run(model, rows)
+    assert dequantize_at_load(model) == 2
+    onnx.checker.check_model(model)
+    assert np.array_equal(run(model, rows), expected)
+    integers = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.INT8]
+    assert sum(numpy_helper.to_array(tensor).size for tensor in integers) == 32, "the file still holds 8-bit weights"
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    left = [node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node]
+    assert left.count("DequantizeLinear") == 1, "that of the input"
+    assert "Cast" not in left
+
+
+def test_the_integer_lstm_is_close_and_rounds_its_input_once() -> None:
+    model, rows = rounded_lstm_graph(), RANDOM.normal(size=(3, 5, HIDDEN)).astype(np.float32)
+    expected = run(model, rows)
+    assert compute_on_integers(model) == 1
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node] == ["Transpose", "DynamicQuantizeLSTM"]
+    assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 20), ("com.microsoft", 1)]
+    assert np.abs(run(model, rows) - expected).max() < DYNAMIC
+
+
+def test_an_lstm_with_float_weights_stays_as_it_is() -> None:
+    model = rounded_lstm_graph()
+    dequantize_at_load(model)
+    before = model.SerializeToString()
+    assert (dequantize_at_load(model), compute_on_integers(model)) == (0, 0)
+    assert model.SerializeToString() == before

@@ -1,0 +1,76 @@
+"""What an export wrote: the result that is printed and returned."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+
+
+@dataclass(frozen=True)
+class ExportedFile:
+    """One written file: where, which kind, how large, and which versions its reader must know."""
+
+    path: Path
+    kind: str
+    bytes: int
+    nodes: int
+    opset: int
+    ir_version: int
+
+
+@dataclass(frozen=True)
+class ExportResult:
+    """What an export wrote.
+
+    Attributes:
+        run: the run folder.
+        files: in the order in which they were written.
+        target: target profile of the INT8 file; empty without one.
+        quantized_layers: names of the layers that became integer.
+        float_layers: name and reason of each layer that stayed float in the INT8 file.
+        seconds: wall time of the whole export.
+    """
+
+    run: Path
+    files: tuple[ExportedFile, ...]
+    target: str
+    quantized_layers: tuple[str, ...]
+    float_layers: tuple[tuple[str, str], ...]
+    seconds: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values only."""
+        return {
+            "run": str(self.run),
+            "files": [
+                {
+                    "path": str(file.path),
+                    "kind": file.kind,
+                    "bytes": file.bytes,
+                    "nodes": file.nodes,
+                    "opset": file.opset,
+                    "ir_version": file.ir_version,
+                }
+                for file in self.files
+            ],
+            "target": self.target,
+            "quantized_layers": list(self.quantized_layers),
+            "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
+            "seconds": round(self.seconds, 1),
+        }
+
+    def tables(self) -> list[RenderableType]:
+        """The files, and below them what stayed float and why."""
+        files = Table("file", "KB", "nodes", "opset", "IR", title=f"Exported in {self.seconds:.1f} s")
+        for file in self.files:
+            cells = (f"{file.bytes / 1000:.0f}", str(file.nodes), str(file.opset), str(file.ir_version))
+            files.add_row(str(file.path), *cells)
+        if not self.quantized_layers:
+            return [files]
+        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target}), {len(self.float_layers)} stay float"
+        layers = Table("why", "layers", title=title)
+        for reason in dict.fromkeys(reason for _, reason in self.float_layers):
+            layers.add_row(reason, str(sum(other == reason for _, other in self.float_layers)))
+        return [files, layers]
