@@ -1,6 +1,5 @@
 """What is learnt from the training rows before training: vocabularies, known series, scaling statistics."""
 
-import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -10,21 +9,20 @@ import numpy.typing as npt
 import torch
 from pydantic import ValidationError
 
-from qat_tft.data.filling import with_fills
+from qat_tft.data.encoding import Encoding
 from qat_tft.data.missing import MissingPolicy
-from qat_tft.data.moments import BLOCK_VALUES, Moments, training_blocks
+from qat_tft.data.moments import Moments, training_blocks
 from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.data.scaling import Affine, Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.transform import TargetTransform
-from qat_tft.data.vocabulary import UNKNOWN, Vocabulary
+from qat_tft.data.vocabulary import Vocabulary
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import PRESENT, Group, GroupSize, Schema
 
 _FORMAT = 1
 _NEARLY_ZERO = 1e-6  # relative; float32 keeps 7 digits, so a smaller deviation is rounding
-_NAMED_VALUES = 5
 
 
 class ScalingMode(StrEnum):
@@ -132,30 +130,8 @@ class Preprocessing:
             return panel
         self._check_schema(panel.schema)
         self.transform.require_domain(panel)
-        history, static = panel.schema.group("historical"), panel.schema.group("static")
-        static_values = panel.static.clone()
-        notes = list(panel.notes)
-        recoding = [self._codes(panel, column) for column in history.category]
-        for place, column in enumerate(history.category):
-            indices = panel.values[:, len(history.real) + place]
-            notes.extend(_unknown_values(panel, column, indices, recoding[place], "rows"))
-        for place, column in enumerate(static.category, start=len(static.real)):
-            indices, codes = panel.static[:, place], self._codes(panel, column)
-            notes.extend(_unknown_values(panel, column, indices, codes, "series"))
-            static_values[:, place] = codes[indices.long()]
-        known = {ids: code for code, ids in enumerate(self.series, start=UNKNOWN + 1)}
-        series = [known.get(ids, UNKNOWN) for ids in panel.series_ids]
-        notes.extend(self._unseen_series(panel, series))
-        encoded = dataclasses.replace(
-            panel,
-            static=static_values,
-            series_code=torch.tensor(series, dtype=torch.int64),
-            dictionaries={},
-            recoding=tuple(recoding),
-            encoded=True,
-            notes=tuple(notes),
-        )
-        return with_fills(encoded, self.fill_values())
+        per_series = self.mode is ScalingMode.SERIES
+        return Encoding(self.vocabularies, self.series, per_series, self.fill_values()).encode(panel)
 
     def fill_values(self) -> dict[str, tuple[float, ...]]:
         """Raw training means of the columns whose missing values they replace, as ``with_fills`` takes them.
@@ -240,10 +216,6 @@ class Preprocessing:
                 next_step="Use the schema.toml of the run.",
             )
 
-    def _codes(self, panel: Panel, column: str) -> torch.Tensor:
-        """Code of each value of the panel's dictionary, float32."""
-        return torch.from_numpy(self.vocabularies[column].encode(panel.dictionaries[column])).float()
-
     def _size(self, group: Group) -> GroupSize:
         cardinalities = tuple(self.vocabularies[column].size for column in group.category)
         return GroupSize(len(group.real), cardinalities, group.present)
@@ -255,13 +227,6 @@ class Preprocessing:
             center[:, place] = torch.tensor(self.statistics[column].center, dtype=torch.float64)
             scale[:, place] = torch.tensor(self.statistics[column].scale, dtype=torch.float64)
         return Affine(center, scale)
-
-    def _unseen_series(self, panel: Panel, codes: list[int]) -> list[str]:
-        unseen = [panel.series_name(place) for place, code in enumerate(codes) if code == UNKNOWN]
-        if not unseen or not panel.schema.id:
-            return []
-        effect = " and are scaled by the statistics over all series" if self.mode is ScalingMode.SERIES else ""
-        return [f"{len(unseen)} series have no training row{effect}: {_some(unseen)}."]
 
 
 def _over_training_rows(
@@ -314,24 +279,3 @@ def _refuse_never_present(panel: Panel, columns: tuple[str, ...], moments: Momen
 
 def _vanishes(deviation: Any, center: Any) -> Any:
     return deviation <= _NEARLY_ZERO * np.abs(center) + np.finfo(np.float32).tiny
-
-
-def _unknown_values(panel: Panel, column: str, indices: torch.Tensor, codes: torch.Tensor, unit: str) -> list[str]:
-    unknown = (codes == UNKNOWN).numpy()
-    if not unknown.any():
-        return []
-    found = np.zeros(len(codes), dtype=np.int64)
-    for block in indices.split(BLOCK_VALUES):
-        found += np.bincount(block.numpy().astype(np.int64), minlength=len(codes))
-    values = [panel.dictionaries[column][place] for place in np.flatnonzero(unknown & (found > 0))]
-    if not values:
-        return []
-    return [
-        f"column '{column}' holds {len(values)} values that no training row has, read as unknown in "
-        f"{found[unknown].sum():,} {unit}: {_some(values)}."
-    ]
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED_VALUES} more" if len(names) > _NAMED_VALUES else ""
-    return ", ".join(names[:_NAMED_VALUES]) + more

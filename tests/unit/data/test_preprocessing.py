@@ -164,7 +164,7 @@ def test_a_category_first_seen_after_training_gets_code_0_and_one_counted_note(
     place = panel.schema.group("historical").columns.index("sky")
     assert encoded.gather(torch.arange(60))[:, place].tolist() == [1, 2] * 10 + [0] * 10 + [1, 2] * 15
     notes = [note for note in encoded.notes if "'sky'" in note]
-    assert notes == ["column 'sky' holds 1 values that no training row has, read as unknown in 10 rows: c."]
+    assert notes == ["column 'sky' holds 1 value that no training row has, read as unknown in 10 rows: c."]
 
 
 def test_encoding_leaves_the_panel_as_it_was(panel: Panel) -> None:
