@@ -104,6 +104,7 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
         weights=weights_fingerprint(run, "fp32"),
         versions={package: version(package) for package in _PACKAGES},
         preparation=preprocessing.preparation,
+        fills=preprocessing.fill_values(),
     )
 
 

@@ -55,6 +55,8 @@ class ModelMetadata:
         weights: SHA-256 of the run folder's weights file from which the graph was made.
         versions: package name to the version that wrote the file.
         preparation: what was done to rows before they became windows.
+        fills: real column whose policy is ``forward`` or ``mean`` to the training means that stand in for missing
+            values: one for all series, or one for each code of a series.
     """
 
     kind: Precision
@@ -71,6 +73,7 @@ class ModelMetadata:
     weights: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     preparation: Preparation = AS_IT_IS
+    fills: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The JSON text that ``from_text`` reads back."""
@@ -91,6 +94,7 @@ class ModelMetadata:
                 "weights": self.weights,
                 "versions": dict(self.versions),
                 "preparation": self.preparation.to_json(),
+                "fills": {column: list(means) for column, means in self.fills.items()},
             },
             ensure_ascii=False,
             allow_nan=False,
@@ -147,6 +151,7 @@ class ModelMetadata:
             weights=fields["weights"],
             versions=dict(fields["versions"]),
             preparation=Preparation.from_json(fields.get("preparation")),
+            fills={column: tuple(map(float, means)) for column, means in fields.get("fills", {}).items()},
         )
 
     def inputs(self) -> tuple[InputSpec, ...]:

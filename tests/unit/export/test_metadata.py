@@ -35,6 +35,7 @@ def described_models(draw: st.DrawFn) -> ModelMetadata:
         float_layers=tuple(draw(st.lists(st.tuples(NAMES, NAMES), max_size=3))),
         weights=draw(NAMES),
         versions=draw(st.dictionaries(NAMES, NAMES, max_size=3)),
+        fills=draw(st.dictionaries(NAMES, st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=3).map(tuple))),
     )
 
 
