@@ -138,9 +138,11 @@ class Source:
             return
         first = 0
         with _reading(path), pq.ParquetFile(path, metadata=footer, buffer_size=_BUFFER) as file:
-            for batch in file.iter_batches(size, columns=columns):
-                yield first, batch
-                first += batch.num_rows
+            for groups in _together(footer, size):
+                # A reader keeps what it has read of every row group: few at a time, or it ends up with the whole file.
+                for batch in file.iter_batches(size, row_groups=groups, columns=columns):
+                    yield first, batch
+                    first += batch.num_rows
 
     def _constant(self, place: int, name: str, rows: int) -> pa.Array:
         value = self.partitions[place].get(name)
@@ -210,6 +212,21 @@ def _files(path: str | Path | Sequence[str | Path]) -> tuple[str, tuple[Path, ..
             "the folder holds no .parquet file", where=str(path), next_step="Name a Parquet file or its folder."
         )
     return str(path), tuple(inside)
+
+
+def _together(footer: pq.FileMetaData, size: int) -> Iterator[list[int]]:
+    """Row groups of a file in order, neighbours together as long as they hold no more than ``size`` rows."""
+    groups: list[int] = []
+    rows = 0
+    for group in range(footer.num_row_groups):
+        count = footer.row_group(group).num_rows
+        if groups and rows + count > size:
+            yield groups
+            groups, rows = [], 0
+        groups.append(group)
+        rows += count
+    if groups:
+        yield groups
 
 
 def _partitions(label: str, paths: tuple[Path, ...]) -> list[dict[str, str | None]]:
