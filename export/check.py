@@ -26,11 +26,13 @@ from qat_tft.export.runtimes import OtherRuntime, other_runtimes
 from qat_tft.export.saturation import saturation
 from qat_tft.export.session import Forecaster, Signature
 from qat_tft.model.loss import q_risk
+from qat_tft.quantization.prepare import LEFT_OUT
 from qat_tft.quantization.scheme import scheme_for
 from qat_tft.training import files
 from qat_tft.training.run_folder import RunFolder
 
 CHECK_FILE = "check.json"
+HEAD = "head"  # the last layer; where it stays float, the network's output has no quantization step
 THREADS = 1  # one thread is what a latency can be compared by
 _TIMED_BATCHES = (1, 32)
 _TIMING_SECONDS = 4.0
@@ -110,6 +112,10 @@ def _run_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]:
         yield f"the file was exported from another run than {run.path}: its schema differs"
     elif metadata.weights != weights_fingerprint(run, metadata.kind):
         yield f"the weights in {run.path} are not those the file was made from: export it again"
+    elif metadata.kind == "int8":
+        left_out = {name for name, reason in metadata.float_layers if reason == LEFT_OUT}
+        if left_out != set(run.load_config().quantization.float_layers):
+            yield f"the file leaves other layers in floating point than quantization.float_layers of {run.path} says"
 
 
 def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Thresholds, start: float) -> CheckReport:
@@ -125,7 +131,7 @@ def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Threshol
         reasons=(),
         rows=compared.rows,
         threads=THREADS,
-        **_accuracy(compared, head_step(graph) if int8 else None),
+        **_accuracy(compared, head_step(graph) if HEAD in metadata.quantized_layers else None),
         q_risk=_risks(compared, metadata),
         quantile_crossings=crossings(compared.optimized),
         bytes=_bytes(file.path, fp32_file, graph, int8),

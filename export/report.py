@@ -145,13 +145,13 @@ class CheckReport:
             table.add_row(f"SQNR {name}", _number(value, "dB"), f">= {limit.sqnr_db:g} dB")
         for batch, value in self.sqnr_by_batch.items():
             table.add_row(f"SQNR at batch {batch}", _number(value, "dB"), f">= {limit.sqnr_db:g} dB")
-        if self.max_error_steps is None:  # a float file has no quantization steps
+        self._layers(table)
+        if self.max_error_steps is None:  # the head is float
             return self._crossings(table)
         table.caption = "One step: every input of the quantile head moved by one of its 8-bit codes."
         table.add_row("largest error", _number(self.max_error_steps, "steps"), "")
         table.add_row("changed by optimizations", _number(self.optimization_steps, "steps"), steps)
         table.add_row("changed by the batch size", _number(self.batch_steps, "steps"), steps)
-        self._layers(table)
         return self._crossings(table)
 
     def _crossings(self, table: Table) -> Table:

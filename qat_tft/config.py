@@ -305,6 +305,11 @@ class RunConfig(Section):
         decided = {"validation_from": validation_from, "test_from": test_from}
         return self.model_copy(update={"data": self.data.model_copy(update=decided)})
 
+    def with_float_layers(self, layers: tuple[str, ...]) -> Self:
+        """Return the same configuration with those layers left in floating point."""
+        quantization = self.quantization.model_copy(update={"float_layers": layers})
+        return self.model_copy(update={"quantization": quantization})
+
     def with_checkpoint_mode(self, mode: ModeName) -> Self:
         """Return the same configuration with the mode that `auto` stood for; the budget has done its work."""
         asked = self.training.use_gradient_checkpointing and mode != "off"

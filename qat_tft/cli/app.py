@@ -17,7 +17,19 @@ import typer
 from qat_tft.cli import console
 from qat_tft.errors import QatTftError
 
-COMMANDS = ("train", "plan", "profile", "export", "check", "backtest", "predict", "report", "inspect", "sample-data")
+COMMANDS = (
+    "train",
+    "plan",
+    "profile",
+    "sensitivity",
+    "export",
+    "check",
+    "backtest",
+    "predict",
+    "report",
+    "inspect",
+    "sample-data",
+)
 INTERRUPTED = 130
 
 app = typer.Typer(

@@ -106,6 +106,23 @@ def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
         raise ConfigError(f"{option} {text} is not a list of numbers", allowed="numbers separated by commas") from None
 
 
+def share(text: str | None, option: str) -> float | None:
+    """Return a share written as 0.005 or 0.5%; None stays None.
+
+    Raises:
+        ConfigError: it is neither, or below zero.
+    """
+    if text is None:
+        return None
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0.0 <= value < float("inf"):
+        raise ConfigError(f"{option} {text} is no share", allowed="a number of at least 0, such as 0.005 or 0.5%")
+    return value
+
+
 def _section(name: str) -> type[Section]:
     section = RunConfig.model_fields[name].annotation
     assert isinstance(section, type)

@@ -102,7 +102,7 @@ class RunResults:
 
     def sentence(self) -> str:
         """Say whether the last model of the run beats the seasonal naive forecast, and by how much."""
-        model = "qat" if "qat" in self.q_risk else "fp32"
+        model = next(name for name in ("qat", "ptq", "fp32") if name in self.q_risk)
         level = quantile_name(self.quantiles[self.middle])
         season = f"season of {self.season} steps" if self.season > 1 else "the last value"
         naive = f"the seasonal naive forecast ({season})"
@@ -117,6 +117,6 @@ def quantile_name(level: float) -> str:
     return f"P{level * 100:.6g}"
 
 
-def signed_percent(share: float) -> str:
+def signed_percent(share: float, digits: int = 1) -> str:
     """Return a share as percent with its sign, with a real minus sign."""
-    return f"{share * 100:+.1f} %".replace("-", "\N{MINUS SIGN}")
+    return f"{share * 100:+.{digits}f} %".replace("-", "\N{MINUS SIGN}")

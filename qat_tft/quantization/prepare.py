@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -118,6 +118,31 @@ class QATTemporalFusionTransformer(nn.Module):
     def float_layers(self) -> list[tuple[str, str]]:
         """Return name and reason of every layer with parameters that stays in floating point."""
         return list(self._float_layers)
+
+    def left_out(self) -> tuple[str, ...]:
+        """Return the names of the layers that `skip` named."""
+        return tuple(name for name, reason in self._float_layers if reason == LEFT_OUT)
+
+
+def ranges_of(layer: str, tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of a quantized layer's ranges in the state of a QAT model; none where it stayed float."""
+    return [name for name in tensors if name.startswith(f"model.{layer}.input.")]
+
+
+def state_for(model: QATTemporalFusionTransformer, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state of a QAT model as one takes it that leaves more of its layers in floating point.
+
+    The ranges of those layers are dropped, and an LSTM's weights get the names that torch's own layer has.
+    """
+    state = dict(tensors)
+    for layer in model.left_out():
+        for name in ranges_of(layer, tensors):
+            del state[name]
+        for name, _ in model.model.get_submodule(layer).named_parameters():
+            stored = f"model.{layer}.{name.removesuffix('_l0')}"
+            if stored in state:
+                state[f"model.{layer}.{name}"] = state.pop(stored)
+    return state
 
 
 def require_calibrated(model: QATTemporalFusionTransformer) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 
 import torch
@@ -19,12 +18,12 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.errors import ConfigError, RunFolderError
 from qat_tft.evaluation.results import RunResults
 from qat_tft.model.tft import TemporalFusionTransformer
-from qat_tft.quantization.calibrate import calibrate
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase as QuantizationPhase
 from qat_tft.schema import Schema
 from qat_tft.training import outcome
 from qat_tft.training.build import build_model, configured_qat_model, refuse_unknown_layers
+from qat_tft.training.calibration import calibrate_on
 from qat_tft.training.dataset import RunData, load_data
 from qat_tft.training.interrupt import InterruptRequest
 from qat_tft.training.loop import Phase, PhasePlan, Surroundings, batches_in_all, copy_weights
@@ -37,7 +36,7 @@ from qat_tft.training.schedule import ranges_are_frozen
 from qat_tft.training.season import difference_for
 from qat_tft.training.simulation import decide_mode
 from qat_tft.training.state import Position, SavedState, load_state
-from qat_tft.training.step import TrainingStep, to_device
+from qat_tft.training.step import TrainingStep
 
 STATE_FILE = "state.safetensors"
 FP32: WeightsKind = "fp32"
@@ -211,14 +210,7 @@ class _Run:
         self._record(QAT, quantized)
 
     def _calibrate(self, quantized: QATTemporalFusionTransformer) -> None:
-        seed, size = self.config.training.seed, self.config.training.batch_size
-        drawn = batches(self.data.training, size, shuffle=True, seed=seed, epoch=0)
-        inputs = (
-            self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
-            for batch in (to_device(raw, self.device) for raw in drawn)
-        )
-        settings = self.config.quantization
-        report = calibrate(quantized, islice(inputs, settings.calibration_batches), settings.calibrator)
+        report = calibrate_on(quantized, self.config, self.data.training, self.scaling, self.device)
         self.progress.note(f"Calibrated on {report.batches} training batches")
         if report.refused:
             self.progress.note(f"Refused {len(report.refused)} calibration batches with non-finite values")

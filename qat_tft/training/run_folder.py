@@ -17,7 +17,7 @@ from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.windows import Batch
 from qat_tft.errors import RunFolderError, UserError
 from qat_tft.model.tft import TemporalFusionTransformer
-from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer, ranges_of, state_for
 from qat_tft.quantization.ranges import Phase
 from qat_tft.schema import Schema
 from qat_tft.training import files
@@ -165,7 +165,7 @@ class RunFolder:
 
     def write_setup(self, config: RunConfig, schema: Schema, preprocessing: Preprocessing) -> None:
         """Write what is known before the first step: config.toml, schema.toml, preprocessing.json."""
-        files.write_text(self.path / "config.toml", config.to_toml())
+        self.write_config(config)
         files.write_text(self.path / "schema.toml", schema.to_toml())
         files.write_json(self.path / "preprocessing.json", preprocessing.to_json())
 
@@ -225,23 +225,39 @@ class RunFolder:
             RunFolderError: a file is missing, cut short, not ours, or does not fit the configuration.
         """
         model = build_model(self.load_config().model, self.load_preprocessing(), self.load_effective_schema())
-        self._load_weights("fp32", model)
+        self._put_weights("fp32", model, self._read_weights("fp32"))
         return model.eval()
 
-    def load_qat_model(self) -> QATTemporalFusionTransformer:
+    @property
+    def has_qat_weights(self) -> bool:
+        """Whether the run was quantization-aware."""
+        return (self.path / "qat.safetensors").exists()
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write config.toml anew."""
+        files.write_text(self.path / "config.toml", config.to_toml())
+
+    def load_qat_model(self, *, every_layer: bool = False) -> QATTemporalFusionTransformer:
         """Return the quantization-aware model in evaluation mode, its ranges frozen.
+
+        Layers that the configuration leaves in floating point are not quantized, although the weights may hold ranges
+        for them; with `every_layer` those are.
 
         Raises:
             RunFolderError: as `load_fp32_model`, or the run was not quantization-aware.
         """
-        if not (self.path / "qat.safetensors").exists() and (self.path / "fp32.safetensors").exists():
+        if not self.has_qat_weights and (self.path / "fp32.safetensors").exists():
             raise RunFolderError(
                 "this run was trained without quantization",
                 where=str(self.path),
                 next_step="Train with `qat-tft train --use-qat`",
             )
-        model = configured_qat_model(self.load_fp32_model(), self.load_config().quantization)
-        self._load_weights("qat", model)
+        config, tensors = self.load_config(), self._read_weights("qat")
+        if every_layer:
+            untrained = (layer for layer in config.quantization.float_layers if not ranges_of(layer, tensors))
+            config = config.with_float_layers(tuple(untrained))
+        model = configured_qat_model(self.load_fp32_model(), config.quantization)
+        self._put_weights("qat", model, state_for(model, tensors))
         model.set_phase(Phase.FROZEN)
         return model.eval()
 
@@ -266,9 +282,11 @@ class RunFolder:
         """
         return files.read_json(self.path / "results.json")
 
-    def _load_weights(self, kind: WeightsKind, model: nn.Module) -> None:
+    def _read_weights(self, kind: WeightsKind) -> dict[str, torch.Tensor]:
+        return files.read_tensors(self.path / f"{kind}.safetensors", kind=kind)[0]
+
+    def _put_weights(self, kind: WeightsKind, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
         path = self.path / f"{kind}.safetensors"
-        tensors, _ = files.read_tensors(path, kind=kind)
         try:
             model.load_state_dict(tensors)
         except RuntimeError as mismatch:

@@ -1,0 +1,140 @@
+"""What quantizing each layer alone costs, and which few layers to leave in floating point for a given drop.
+
+A layer's own quantizer decides whether it rounds, so any choice of layers is tried on one model by setting phases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.ranges import Phase
+
+Risks = tuple[float, ...]
+"""The q-risk of each quantile."""
+Groups = Mapping[str, tuple[str, ...]]
+"""Name of a group to the layers that are quantized, or left float, together."""
+
+
+def by_layer(model: QATTemporalFusionTransformer) -> dict[str, tuple[str, ...]]:
+    """Return each quantized layer as a group of its own."""
+    return {name: (name,) for name in model.quantized_layers()}
+
+
+def by_segment(model: QATTemporalFusionTransformer) -> dict[str, tuple[str, ...]]:
+    """Return the quantized layers by the segment they belong to, which their names begin with."""
+    groups: dict[str, tuple[str, ...]] = {}
+    for name in model.quantized_layers():
+        segment = name.split(".")[0]
+        groups[segment] = (*groups.get(segment, ()), name)
+    return groups
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Measured q-risks per quantile.
+
+    Attributes:
+        unrounded: of the model with no layer rounded.
+        alone: of the model with nothing but one group rounded, by group, costliest first.
+    """
+
+    unrounded: Risks
+    alone: dict[str, Risks]
+
+    def rise(self, group: str) -> float:
+        """Return by which share the mean q-risk rises when this group alone is rounded."""
+        return rise(self.alone[group], self.unrounded)
+
+
+@dataclass(frozen=True)
+class FloatChoice:
+    """Groups to leave in floating point, and the q-risks measured with exactly those."""
+
+    groups: tuple[str, ...]
+    risks: Risks
+
+
+def mean(risks: Risks) -> float:
+    """Return the mean over the quantiles."""
+    return sum(risks) / len(risks)
+
+
+def rise(risks: Risks, reference: Risks) -> float:
+    """Return by which share the mean q-risk lies above that of a reference."""
+    return mean(risks) / mean(reference) - 1.0
+
+
+def measure_costs(
+    model: QATTemporalFusionTransformer,
+    groups: Groups,
+    measure: Callable[[], Risks],
+    *,
+    done: Callable[[str], None] = lambda group: None,
+) -> Costs:
+    """Measure the q-risk without any rounding, and with one group at a time rounded.
+
+    Args:
+        model: calibrated; its phase is restored.
+        groups: as `by_layer` or `by_segment` gives them.
+        measure: returns the q-risk of the model as it is when called.
+        done: called with each group that was measured.
+    """
+    with rounding_only(model, ()):
+        unrounded = measure()
+    alone = {}
+    for group, layers in groups.items():
+        with rounding_only(model, layers):
+            alone[group] = measure()
+        done(group)
+    return Costs(unrounded, dict(sorted(alone.items(), key=lambda item: mean(item[1]), reverse=True)))
+
+
+def leave_float(
+    model: QATTemporalFusionTransformer, groups: Groups, costs: Costs, measure: Callable[[], Risks], *, highest: float
+) -> FloatChoice | None:
+    """Choose few groups to leave in floating point, so that the mean q-risk of the rest is at most `highest`.
+
+    The costliest groups are left float one after the other until it is. As costs do not simply add up, each of them
+    but the last is then rounded again, the cheapest first, and stays so where the limit still holds. Every choice is
+    measured, the returned one too.
+
+    Returns:
+        The choice, or None where it would take every group.
+    """
+
+    def measured(chosen: Iterable[str]) -> Risks:
+        rounded = [layer for group, layers in groups.items() if group not in chosen for layer in layers]
+        with rounding_only(model, rounded):
+            return measure()
+
+    chosen: list[str] = []
+    risks = measured(chosen)
+    waiting = list(costs.alone)
+    while mean(risks) > highest:
+        chosen.append(waiting.pop(0))
+        if not waiting:
+            return None
+        risks = measured(chosen)
+    for group in reversed(chosen[:-1]):
+        fewer = [other for other in chosen if other != group]
+        found = measured(fewer)
+        if mean(found) <= highest:
+            chosen, risks = fewer, found
+    return FloatChoice(tuple(chosen), risks)
+
+
+@contextmanager
+def rounding_only(model: QATTemporalFusionTransformer, layers: Iterable[str]) -> Iterator[None]:
+    """Round in these layers and in no other; the phase before is restored."""
+    before = model.phase
+    quantizers = model.quantizers()
+    model.set_phase(Phase.FLOAT)
+    try:
+        for name in layers:
+            quantizers[name].phase = Phase.FROZEN
+        yield
+    finally:
+        model.set_phase(before)
