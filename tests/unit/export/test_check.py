@@ -189,6 +189,19 @@ def test_a_file_for_a_cpu_with_vnni_may_saturate_without_it_and_says_so() -> Non
     assert "needs a CPU with VNNI" in console.export_text()
 
 
+def test_rows_may_influence_each_other_in_dynamic_lstms_alone_and_the_report_says_so() -> None:
+    change = {"batch_mates_change": 0.5, "batch_steps": 9.0, "sqnr_db": {"optimized": 30.0, "unoptimized": 30.0}}
+    assert len(list(breaches(replace(SOUND, **change)))) == 4
+    dynamic = replace(SOUND, lstm="dynamic", **change)
+    assert list(breaches(dynamic)) == []
+    (found,) = breaches(replace(dynamic, sqnr_db={"optimized": 20.0, "unoptimized": 30.0}))
+    assert found == "SQNR optimized is 20.0 dB, below 25 dB"
+    console = Console(width=200, record=True, file=StringIO())
+    for table in dynamic.tables():
+        console.print(table)
+    assert "depends on the other rows of its batch" in console.export_text()
+
+
 def test_a_tiny_int8_file_is_allowed_its_graph_but_must_still_be_smaller() -> None:
     small = SOUND.bytes | {"fp32_file": 300_000, "int8_file": 250_000}
     assert list(breaches(replace(SOUND, bytes=small))) == []
