@@ -1,13 +1,16 @@
 """All printing of the command line: results to standard output, everything else to standard error."""
 
 import json as json_text
+import os
 from collections.abc import Sequence
 from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
+from rich.table import Table
 
 # What is printed holds names out of the user's data: "[/x]" and ":x:" in them are text, not markup or emoji.
 _output = Console(soft_wrap=False, markup=False, emoji=False)
+_unlimited = Console(width=10_000, soft_wrap=False, markup=False, emoji=False)
 _messages = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
@@ -29,7 +32,13 @@ def emit(result: Result, *, json: bool) -> None:
         emit_json(result.to_json())
         return
     for table in result.tables():
-        _output.print(table)
+        _console_for(table).print(table, crop=False)
+
+
+def _console_for(part: RenderableType) -> Console:
+    """A pipe or a file has no width at which a table would have to be broken, unless COLUMNS sets one."""
+    limited = _output.is_terminal or "COLUMNS" in os.environ
+    return _output if limited or not isinstance(part, Table) else _unlimited
 
 
 def emit_json(value: dict[str, Any]) -> None:

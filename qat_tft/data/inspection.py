@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from rich import box
+from rich.cells import cell_len
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from qat_tft.data.field_metadata import declared_roles
 from qat_tft.data.panel import TimeKind, time_text
 from qat_tft.data.profile import Profile, profile_column
 from qat_tft.data.proposal import (
+    Confidence,
+    Given,
     Layout,
     Proposal,
     propose_ids,
@@ -23,10 +27,10 @@ from qat_tft.data.proposal import (
     propose_time,
     proposed_schema,
 )
-from qat_tft.data.source import Source, open_source
+from qat_tft.data.source import open_source
 from qat_tft.data.times import Times, time_values
 from qat_tft.errors import DataError, SchemaError
-from qat_tft.schema import Role, Schema
+from qat_tft.schema import Kind, Role, Schema
 
 _UNITS = (
     (86_400_000_000_000, "day"),
@@ -35,10 +39,12 @@ _UNITS = (
     (1_000_000_000, "second"),
 )
 _MONTH_DAYS = (28, 31)
+_NAMED_COLUMNS = 5
 _ADVICE = """
-Proposed schema, a draft to correct (--write-schema FILE keeps it). Move
-observed columns that are planned ahead, such as prices and promotions, to
-known. A known column that is not known ahead leaks the future.
+Proposed schema, a draft to correct (--write-schema FILE keeps it): read the
+guesses first. Move observed columns that are planned ahead, such as prices
+and promotions, to known. A known column that is not known ahead leaks the
+future. What follows from the time needs no column: train with --calendar.
 """
 
 
@@ -160,32 +166,27 @@ def inspect_file(
             source.types(named)
     if source.rows == 0:
         raise DataError("there are no rows", where=source.label)
-    profiles = [profile_column(source, column) for column in source.names if _in_every_file(source, column)]
-    problems = [
-        f"Column '{column}' is not in every file." for column in source.names if not _in_every_file(source, column)
-    ]
-    time = time or propose_time(profiles)
-    if time is None:
+    profiles = [profile_column(source, column) for column in source.names]
+    problems = [f"Column '{column}' is not in every file." for column in source.names if source.without(column)]
+    given = Given(time, target, None if ids is None else tuple(ids), declared_roles(source))
+    time_column = propose_time(profiles, given)
+    if time_column is None:
         problems.append("No column is a timestamp, a date or a step: name the time column with --time.")
         return _without_time(source.label, source.rows, profiles, problems)
     try:
-        times = time_values(source, time)
-    except DataError as error:
+        times = time_values(source, time_column[0])
+    except (DataError, SchemaError) as error:
         return _without_time(source.label, source.rows, profiles, [*problems, error.what])
-    layout = propose_ids(source, profiles, times, ids)
-    proposals = propose_roles(source, profiles, time, times, layout, target)
+    layout = propose_ids(source, profiles, times, given)
+    proposals = propose_roles(source, profiles, time_column, times, layout, given)
     problems.extend(_problems(profiles, layout, proposals, target))
     schema = proposed_schema(proposals)
     columns = tuple((one, proposals[one.name]) for one in profiles)
     return Inspection(source.label, source.rows, columns, _summary(times, layout), schema, tuple(problems))
 
 
-def _in_every_file(source: Source, column: str) -> bool:
-    return all(column in schema.names for schema in source.schemas)
-
-
 def _without_time(label: str, rows: int, profiles: list[Profile], problems: list[str]) -> Inspection:
-    none = Proposal((), None, "no proposal without a time column")
+    none = Proposal((), None, "no proposal without a time column", Confidence.SURE)
     return Inspection(label, rows, tuple((one, none) for one in profiles), None, None, tuple(problems))
 
 
@@ -195,18 +196,29 @@ def _problems(profiles: list[Profile], layout: Layout, proposals: dict[str, Prop
         problems.append(
             f"{layout.duplicates:,} rows repeat the series and time of another: name the id columns with --id."
         )
-    chosen = any(Role.TARGET in one.roles for one in proposals.values())
-    named = {one.name: one for one in profiles}
-    if target is None:
-        if not chosen:
-            problems.append("No numeric column without gaps is left to forecast: fill the gaps of the target.")
-    elif named[target].shape not in ("number", "whole", "flag"):
-        problems.append(f"The target '{target}' is {named[target].type}, not a number.")
-    elif named[target].missing:
-        problems.append(f"The target '{target}' has no finite value in {named[target].missing:,} rows.")
-    elif not chosen:
-        problems.append(f"The target '{target}' is the time or names the series: choose another column.")
+    problems.extend(_target_problems(profiles, proposals, target))
+    gaps = [one.name for one in profiles if proposals[one.name].kind is Kind.REAL and one.missing]
+    if gaps:
+        more = f" and {len(gaps) - _NAMED_COLUMNS} more" if len(gaps) > _NAMED_COLUMNS else ""
+        problems.append(
+            f"{', '.join(gaps[:_NAMED_COLUMNS])}{more} have missing values: train with --missing, which says what "
+            "stands in for them. Rows without a target count in no loss and no score."
+        )
     return problems
+
+
+def _target_problems(profiles: list[Profile], proposals: dict[str, Proposal], target: str | None) -> list[str]:
+    chosen = any(Role.TARGET in one.roles for one in proposals.values())
+    if target is None:
+        return [] if chosen else ["No numeric column is left to forecast: name the target with --target."]
+    profile = next(one for one in profiles if one.name == target)
+    if profile.shape not in ("number", "whole", "flag"):
+        return [f"The target '{target}' is {profile.type}, not a number."]
+    if profile.infinite:
+        return [f"The target '{target}' is infinite in {profile.infinite:,} rows: correct them."]
+    if not chosen:
+        return [f"The target '{target}' is the time or names the series: choose another column."]
+    return []
 
 
 def _summary(times: Times, layout: Layout) -> SeriesSummary:
@@ -253,17 +265,21 @@ def _column_json(profile: Profile, proposal: Proposal) -> dict[str, Any]:
         "roles": [str(role) for role in proposal.roles],
         "kind": None if proposal.kind is None else str(proposal.kind),
         "reason": proposal.reason,
+        "confidence": str(proposal.confidence),
     }
 
 
 def _column_table(inspection: Inspection) -> Table:
     table = Table(title=Text(f"{inspection.path}: {inspection.rows:,} rows"), title_justify="left", box=box.SIMPLE)
-    for heading in ("column", "type", "values", "proposed", "because"):
+    longest = max((cell_len(profile.name) for profile, _ in inspection.columns), default=0)
+    table.add_column("column", min_width=longest)  # names are never broken: a narrow terminal breaks the other cells
+    for heading in ("type", "values", "proposed", "sure", "because"):
         table.add_column(heading, overflow="fold")
     for profile, proposal in inspection.columns:
         role = " + ".join(str(role) for role in proposal.roles) or "-"
         kind = f", {proposal.kind}" if proposal.kind else ""
-        cells = (profile.name, profile.type, _values_text(profile), f"{role}{kind}", proposal.reason)
+        values = _values_text(profile)
+        cells = (profile.name, profile.type, values, f"{role}{kind}", str(proposal.confidence), proposal.reason)
         table.add_row(*map(Text, cells))  # as Text, since a name may hold what rich reads as markup
     return table
 

@@ -24,7 +24,9 @@ class Profile:
         distinct: different values, nulls left out; None for fractional numbers and for nested values.
         minimum: smallest value as text, "" where there is none.
         maximum: largest value as text.
-        shape: "number", "whole" (numbers without a fraction), "flag", "text", "time" or "other".
+        shape: "number", "whole" (numbers without a fraction), "flag" (booleans, and numbers that are 0 or 1), "text",
+            "time" or "other".
+        infinite: rows of ``not_finite`` that are infinite.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Profile:
     minimum: str
     maximum: str
     shape: str
+    infinite: int = 0
 
     @property
     def missing(self) -> int:
@@ -69,15 +72,15 @@ def numbers(source: Source, column: str) -> npt.NDArray[np.float64]:
 def _numbers(column: str, type_: str, nulls: int, arrays: list[pa.ChunkedArray], types: list[pa.DataType]) -> Profile:
     values = np.concatenate([_float64(array) for array in arrays])
     finite = values[np.isfinite(values)]
-    broken = len(values) - len(finite) - nulls
+    broken, infinite = len(values) - len(finite) - nulls, int(np.isinf(values).sum())
     if not len(finite):
-        return Profile(column, type_, nulls, broken, 0, "", "", "number")
+        return Profile(column, type_, nulls, broken, 0, "", "", "number", infinite)
     whole = bool((finite == np.trunc(finite)).all())
     distinct = len(np.unique(finite)) if whole else None
     flag = all(pt.is_boolean(one) for one in types) or (whole and set(np.unique(finite).tolist()) <= {0.0, 1.0})
     shape = "flag" if flag else "whole" if whole else "number"
     low, high = (f"{int(end)}" if whole else f"{end:.6g}" for end in (finite.min(), finite.max()))
-    return Profile(column, type_, nulls, broken, distinct, low, high, shape)
+    return Profile(column, type_, nulls, broken, distinct, low, high, shape, infinite)
 
 
 def _comparable(column: str, type_: str, nulls: int, arrays: list[pa.ChunkedArray], shape: str) -> Profile:

@@ -35,3 +35,25 @@ def test_names_that_look_like_markup_are_printed_in_messages(say: Any, capsys: p
     printed = capsys.readouterr()
     assert printed.err.removeprefix("error: ") == " ".join(LIKE_MARKUP) + "\n"
     assert printed.out == ""
+
+
+@dataclass(frozen=True)
+class Wide:
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+    def tables(self) -> list[RenderableType]:
+        table = Table("name", "reason")
+        table.add_row("n" * 60, "because of this and " * 5)
+        return [table]
+
+
+def test_a_pipe_has_no_width_that_breaks_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    console.emit(Wide(), json=False)
+    assert "because of this and " * 5 in capsys.readouterr().out
+    monkeypatch.setenv("COLUMNS", "80")
+    console.emit(Wide(), json=False)
+    assert "because of this and " * 5 not in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """Inspection counts what is there, proposes roles with reasons, and what it proposes can be read."""
 
+import io
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -8,9 +9,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
+from qat_tft.data.field_metadata import with_declared_roles
 from qat_tft.data.inspection import Inspection, inspect_file
 from qat_tft.data.parquet import read_panel
 from qat_tft.data.samples import embedded_temperatures, simulated_schema, write_sample
@@ -111,11 +114,11 @@ def test_rows_that_no_column_tells_apart_are_a_problem_with_a_way_out(write: Wri
     assert inspection.problems == ("2 rows repeat the series and time of another: name the id columns with --id.",)
 
 
-def test_gaps_nested_values_and_constants_are_left_out_and_say_why(write: Write) -> None:
+def test_infinite_nested_and_constant_values_are_left_out_and_say_why(write: Write) -> None:
     columns = {
         "time": list(range(6)),
         "y": [0.5, 1.5, 2.5, 1.5, 0.5, 1.0],
-        "gaps": pa.array([1.0, None, 2.0, np.nan, np.inf, 3.0]),
+        "broken": pa.array([1.0, None, 2.0, np.nan, np.inf, 3.0]),
         "nested": pa.array([[1.0]] * 6),
         "constant": [7] * 6,
         "empty": pa.nulls(6),
@@ -126,14 +129,14 @@ def test_gaps_nested_values_and_constants_are_left_out_and_say_why(write: Write)
     assert proposed(inspection) == {
         "time": "time",
         "y": "target real",
-        "gaps": "",
+        "broken": "",
         "nested": "",
         "constant": "",
         "empty": "",
         "kind": "observed category",
     }
-    assert (found["gaps"][0].nulls, found["gaps"][0].not_finite) == (1, 2)
-    assert "has gaps" in found["gaps"][1].reason
+    assert (found["broken"][0].nulls, found["broken"][0].not_finite, found["broken"][0].infinite) == (1, 2, 1)
+    assert "infinite in 1 rows" in found["broken"][1].reason
     assert "<null>" in found["kind"][1].reason
     assert "null in every row" in found["empty"][1].reason
 
@@ -239,11 +242,129 @@ def test_the_embedded_temperatures_and_the_simulated_bars_are_understood(tmp_pat
         schema.id,
         schema.static,
     )
-    bars = inspect_file(write_sample("tft225", 2_400, tmp_path / "bars.parquet")).schema
+    path = write_sample("tft225", 2_400, tmp_path / "bars.parquet")
     expected = simulated_schema()
+    assert inspect_file(path).schema == expected  # the fields of the file declare it
+    table = pq.read_table(path)
+    pq.write_table(table.cast(pa.schema([field.remove_metadata() for field in table.schema])), path)
+    bars = inspect_file(path).schema
     assert bars is not None
     assert (bars.target, bars.id) == (expected.target, expected.id)
     assert set(expected.observed.names) <= set(bars.observed.names)
     # Two days of bars do not show that a column follows from the weekday: it is left among the observed.
     assert {"minute_sin", "minute_cos", "minutes_to_close"} <= set(bars.known.names) < set(expected.known.names)
     assert bars.static == Columns(real=expected.static.real, category=("contract",))
+
+
+def sure(inspection: Inspection) -> dict[str, str]:
+    return {profile.name: str(proposal.confidence) for profile, proposal in inspection.columns}
+
+
+def test_a_proposal_says_how_sure_it_is(write: Write, cities: Cities) -> None:
+    columns = cities(72)
+    columns |= {"price": columns["wind"][::-1], "strike_day": [row % 17 == 3 for row in range(144)]}
+    inspection = inspect_file(write(columns))
+    assert sure(inspection) == {
+        "city": "likely",  # it tells series apart, but so might another column
+        "time": "sure",
+        "y": "likely",
+        "height": "sure",
+        "wind": "likely",
+        "sky": "likely",
+        "hour": "sure",
+        "hour_sin": "sure",
+        "price": "guess",
+        "strike_day": "likely",
+    }
+    assert {row["name"]: row["confidence"] for row in inspection.to_json()["columns"]} == sure(inspection)
+    named = inspect_file(write(columns), time="time", ids=["city"], target="wind")
+    assert {name: sure(named)[name] for name in ("time", "city", "wind")} == dict.fromkeys(
+        ("time", "city", "wind"), "sure"
+    )
+
+
+def test_without_a_usual_name_the_target_is_a_guess(write: Write) -> None:
+    values = np.random.default_rng(0).normal(size=20)
+    inspection = inspect_file(write({"step": list(range(20)), "flow": values, "depth": values + 1}))
+    assert proposed(inspection) == {"step": "time", "flow": "target real", "depth": "observed real"}
+    assert sure(inspection) == {"step": "guess", "flow": "guess", "depth": "likely"}
+
+
+def events(rows: int, rate: int, **types: pa.DataType) -> dict[str, Any]:
+    """Two series whose flags are set on the same days, one in ``rate`` of them."""
+    random = np.random.default_rng(0)
+    flag = random.permutation([day % rate == 0 for day in range(rows)])
+    days = [datetime(2020, 1, 1) + timedelta(days=day) for day in range(rows)]
+    columns = {"shop": ["a"] * rows + ["b"] * rows, "time": days * 2, "y": random.normal(size=2 * rows)}
+    return columns | {name: pa.array(np.tile(flag, 2)).cast(type_) for name, type_ in types.items()}
+
+
+def test_flags_are_categories_whatever_their_type_and_events_where_they_are_rare_and_shared(write: Write) -> None:
+    types = {"music_fest": pa.int8(), "closed": pa.bool_(), "bank_holiday": pa.float32()}
+    rare = inspect_file(write(events(50, 10, **types)))
+    assert {name: proposed(rare)[name] for name in types} == dict.fromkeys(types, "known category")
+    assert {name: sure(rare)[name] for name in types} == {
+        "music_fest": "guess",
+        "closed": "guess",
+        "bank_holiday": "likely",
+    }
+    common = inspect_file(write(events(50, 2, **types)))
+    assert {name: proposed(common)[name] for name in types} == {
+        "music_fest": "observed category",
+        "closed": "observed category",
+        "bank_holiday": "known category",
+    }
+
+
+def test_a_rare_flag_of_one_series_alone_is_observed(write: Write) -> None:
+    columns = events(50, 10, closed=pa.bool_())
+    columns["closed"] = pa.array([bool(value) and row < 50 for row, value in enumerate(columns["closed"].to_pylist())])
+    assert proposed(inspect_file(write(columns)))["closed"] == "observed category"
+    alone = {name: pa.array(values)[:50] for name, values in events(50, 10, closed=pa.bool_()).items()}
+    assert proposed(inspect_file(write(alone)))["closed"] == "observed category"
+
+
+def test_columns_with_gaps_keep_their_roles_and_the_way_to_use_them_is_said(write: Write) -> None:
+    columns = {"time": list(range(6)), "y": [0.5, None, 2.5, 1.5, 0.5, 1.0], "wind": [None, 1.5, 2.5, 1.5, 0.5, 1.0]}
+    inspection = inspect_file(write(columns))
+    assert proposed(inspection) == {"time": "time", "y": "target real", "wind": "observed real"}
+    assert len(inspection.problems) == 1
+    assert inspection.problems[0].startswith("y, wind have missing values: train with --missing")
+
+
+def test_times_that_are_text_are_found_by_name_and_form(write: Write) -> None:
+    days = [f"2024-01-{day:02}" for day in range(1, 21)]
+    inspection = inspect_file(write({"note": days, "date": days, "y": np.arange(20.0) + 0.5}))
+    assert proposed(inspection)["date"] == "time"
+    assert sure(inspection)["date"] == "likely"
+
+
+def test_the_clock_of_the_files_zone_tells_what_follows_from_the_time(write: Write) -> None:
+    times = pa.array(
+        [datetime(2024, 3, 20) + timedelta(hours=hour) for hour in range(24 * 20)], pa.timestamp("us", "Europe/Paris")
+    )
+    hours = [time.hour for time in times.to_pylist()]  # with the change of the hour on 31 March
+    inspection = inspect_file(write({"time": times, "y": np.random.default_rng(0).normal(size=480), "bell": hours}))
+    assert proposed(inspection)["bell"] == "known category"
+    assert sure(inspection)["bell"] == "sure"
+
+
+def test_declared_roles_are_taken_and_options_win_over_them(write: Write, cities: Cities, city_schema: Schema) -> None:
+    table = pa.table(cities(48))
+    path = write(dict(zip(table.column_names, table.columns, strict=True)))
+    pq.write_table(table.cast(with_declared_roles(table.schema, city_schema)), path)
+    inspection = inspect_file(path)
+    assert inspection.schema == city_schema
+    assert set(sure(inspection).values()) == {"sure"}
+    assert inspect_file(path, target="wind").schema == city_schema.model_copy(
+        update={"target": "wind", "observed": Columns(real=("y",), category=("sky",))}
+    )
+
+
+@pytest.mark.parametrize("width", [20, 60, 100])
+def test_column_names_are_never_broken_however_narrow_the_terminal(write: Write, width: int) -> None:
+    name = "average_yearly_household_income_of_the_district"
+    inspection = inspect_file(write({"time": [1, 2, 3], name: [0.5, 1.5, 1.0]}))
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(inspection.tables()[0], crop=False)
+    assert name in console.export_text()

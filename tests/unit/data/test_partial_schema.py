@@ -55,7 +55,7 @@ def test_roles_and_columns_that_are_given_are_told() -> None:
 
 def test_a_whole_schema_needs_a_time_and_a_target() -> None:
     assert PartialSchema.of(BASE.complete()) == BASE
-    with pytest.raises(SchemaError, match="no column is named as time and none as target.*--time and --target"):
+    with pytest.raises(SchemaError, match=r"no column is named as time and none as target.*--time and --target"):
         PartialSchema(id=("city",)).complete()
     with pytest.raises(SchemaError, match=r"data: no column is named as target\. Add --target"):
         PartialSchema(time="t").complete(where="data")
