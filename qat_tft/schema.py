@@ -56,6 +56,11 @@ class GroupSize:
         """Number of columns in the group's tensor."""
         return self.real + len(self.cardinalities)
 
+    @property
+    def variables(self) -> "GroupSize":
+        """The columns that say something of a row: all but ``history.present``."""
+        return GroupSize(self.real - (self.present is not None), self.cardinalities)
+
 
 @dataclass(frozen=True)
 class Group:

@@ -29,14 +29,20 @@ class InterpretableAttention(nn.Module):
         self.dropout = Dropout(dropout)
         self.output = nn.Linear(self.size, hidden, bias=False)
 
-    def forward(self, x: Tensor, horizon: int) -> tuple[Tensor, Tensor]:
-        """Return [B, F, H] and the heads' mean weights [B, F, S] for x [B, S, H], whose last F are the future."""
+    def forward(self, x: Tensor, horizon: int, present: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return [B, F, H] and the heads' mean weights [B, F, S] for x [B, S, H], whose last F are the future.
+
+        Positions of the history at which `present` [B, T] is false get a weight of exactly 0.
+        """
         positions = x.shape[1]
         query = self.query(x[:, positions - horizon :]).unflatten(-1, (self.heads, self.size))  # [B, F, A, D]
         key, value = self.key_value(x).tensor_split([self.heads * self.size], dim=-1)
         key = key.unflatten(-1, (self.heads, self.size))  # [B, S, A, D]
         scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1) / math.sqrt(self.size)  # [B, A, F, S]
         scores = scores + causal_mask(horizon, positions, x.device)
+        if present is not None:
+            absent = nn.functional.pad(~present, (0, horizon))  # [B, S]
+            scores = scores.masked_fill(absent[:, None, None], -torch.inf)
         weights = self.dropout(scores.softmax(-1)).mean(1)  # [B, F, S]
         return self.output(weights @ value), weights
 

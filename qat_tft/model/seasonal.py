@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from qat_tft.checkpointing.segments import SegmentRunner, run_directly
-from qat_tft.model.tft import Forecast, TemporalFusionTransformer
+from qat_tft.model.tft import Forecast, TemporalFusionTransformer, steps_present
 from qat_tft.schema import GroupSize
 
 
@@ -29,6 +29,8 @@ class SeasonalTemporalFusionTransformer(TemporalFusionTransformer):
         season: M, from 1 up to the history.
         spread: the usual size of a seasonal difference, in units of the scaled target. The network sees the
             differences divided by it, and its output is multiplied by it.
+
+    Padded histories must have a season of steps that are there.
 
     Raises:
         ValueError: the season does not fit the history, the spread is not positive, or as the base class does.
@@ -60,6 +62,9 @@ class SeasonalTemporalFusionTransformer(TemporalFusionTransformer):
         """Return the forecast; arguments and result are those of `TemporalFusionTransformer.forward`."""
         target = historical[..., 0]  # [B, T]
         change = (target[:, self.season :] - target[:, : -self.season]) / self.spread
+        column = self.groups["historical"].present
+        if column is not None:  # a difference to padding is none; the last season has no padding
+            change = torch.where(steps_present(historical, column)[:, : -self.season], change, 0)
         # Nothing is known of the first season's differences.
         change = F.pad(change, (self.season, 0)).unsqueeze(-1)  # [B, T, 1]
         forecast = super().forward(static, torch.cat([change, historical[..., 1:]], -1), future, run_segment)

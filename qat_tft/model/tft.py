@@ -2,6 +2,9 @@
 
 Legend: B batch, T history, F horizon, S = T + F, H hidden, Q quantiles; Vs, Vh, Vf columns of the static,
 historical and future group. Source: Lim et al. (2021), section 4.
+
+Where the history has the column `history.present`, steps at which it is 0 are padding: their values are dropped
+before the selection, they enter the LSTM as zero vectors, and no attention goes to them (docs/decisions/020).
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Forecast(NamedTuple):
     quantiles: Tensor  # [B, F, Q]
     attention: Tensor  # [B, F, S]: weight of each position for each forecast step
     static_weights: Tensor  # [B, Vs]
-    historical_weights: Tensor  # [B, T, Vh]
+    historical_weights: Tensor  # [B, T, Vh], without a column for history.present
     future_weights: Tensor  # [B, F, Vf]
 
 
@@ -83,7 +86,7 @@ class TemporalFusionTransformer(nn.Module):
 
         has_static = static.total > 0
         self.static_selection = selection("static", static, context=False)
-        self.historical_selection = selection("historical", historical, context=has_static)
+        self.historical_selection = selection("historical", historical.variables, context=has_static)
         self.future_selection = selection("future", future, context=has_static)
         self.static_encoder = StaticEncoder(encoder(), hidden, dropout) if has_static else None
         self.historical_encoder = encoder()
@@ -103,7 +106,10 @@ class TemporalFusionTransformer(nn.Module):
         `run_segment` decides which parts are recomputed in the backward pass; results do not depend on it.
         """
         contexts, static_weights = self._static(static, run_segment)
+        historical, present = self._without_padding(historical)
         past, historical_weights = self._sequence("historical", historical, contexts.selection, run_segment)
+        if present is not None:
+            past = torch.where(present.unsqueeze(-1), past, 0)
         if self.unknown_future is None:
             coming, future_weights = self._sequence("future", future, contexts.selection, run_segment)
         else:
@@ -118,6 +124,7 @@ class TemporalFusionTransformer(nn.Module):
             torch.cat([encoded, decoded], 1),
             torch.cat([past, coming], 1),
             contexts.enrichment,
+            present,
         )
         return Forecast(self.head(outputs), attention, static_weights, historical_weights, future_weights)
 
@@ -133,6 +140,15 @@ class TemporalFusionTransformer(nn.Module):
         """Return an equal model for inference: fewer products, and weights cut into their chunks."""
         return fold_for_inference(self)
 
+    def _without_padding(self, historical: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return the variables, 0 at padded steps, and which steps are none [B, T]; None where no history is padded."""
+        column = self.groups["historical"].present
+        if column is None:
+            return historical, None
+        present = steps_present(historical, column)
+        variables = torch.cat([historical[..., :column], historical[..., column + 1 :]], -1)
+        return torch.where(present.unsqueeze(-1), variables, 0), present  # not a product: padding may be infinite
+
     def _static(self, static: Tensor, run_segment: SegmentRunner) -> tuple[StaticContexts, Tensor]:
         if self.static_selection is None or self.static_encoder is None:
             zeros = static.new_zeros(static.shape[0], self.hidden)
@@ -147,6 +163,11 @@ class TemporalFusionTransformer(nn.Module):
         selected, weights = selection(x, context, run_segment)
         encoder: GRNStack = getattr(self, f"{name}_encoder")
         return run_segment(f"{name}_encoder", encoder, selected), weights
+
+
+def steps_present(historical: Tensor, column: int) -> Tensor:
+    """Return bool [B, T]: where the column `history.present` of a history [B, T, Vh] says that there is a row."""
+    return historical[..., column] > 0.5
 
 
 class StaticContexts(NamedTuple):
@@ -187,11 +208,16 @@ class TemporalAttention(nn.Module):
         self.position_wise = GatedResidualNetwork(hidden, context=False, dropout=dropout)
         self.output_skip = GatedSkip(hidden, dropout)
 
-    def forward(self, recurrent: Tensor, selected: Tensor, context: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return [B, F, H] and attention weights [B, F, S] of the LSTM's outputs and inputs, both [B, S, H]."""
+    def forward(
+        self, recurrent: Tensor, selected: Tensor, context: Tensor | None, present: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Return [B, F, H] and attention weights [B, F, S] of the LSTM's outputs and inputs, both [B, S, H].
+
+        `present` [B, T] is false at steps that get no attention.
+        """
         temporal = self.lstm_skip(recurrent, selected)
         enriched = self.enrichment(temporal, context)
-        attended, weights = self.attention(enriched, self.horizon)
+        attended, weights = self.attention(enriched, self.horizon, present)
         attended = self.attention_skip(attended, enriched[:, -self.horizon :])
         return self.output_skip(self.position_wise(attended), temporal[:, -self.horizon :]), weights
 
