@@ -1,5 +1,6 @@
 """Batches in an order that seed and epoch alone decide, so that training can stop and go on anywhere."""
 
+import multiprocessing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+from qat_tft.data.shuffle import Permutation
 from qat_tft.data.windows import Batch, Windows
+
+_HELD = 2**20
+"""Most windows whose order is held in memory."""
 
 
 @dataclass(frozen=True)
@@ -45,31 +50,34 @@ class Batches:
             for indices, mask_seed in plan:
                 yield self.windows.gather(indices, mask_seed)
             return
-        # Workers inherit or map the panel's buffer; only batches travel.
+        # Workers that are forked inherit the panel's buffer or its mapped files; only batches travel.
         yield from DataLoader(
             _Gathering(self.windows),
             batch_size=None,
             sampler=plan,
             num_workers=self.workers,
             collate_fn=_as_it_is,
+            multiprocessing_context=_SHARING,
         )
 
-    def plan(self) -> list[tuple[torch.Tensor, int]]:
+    def plan(self) -> Iterator[tuple[torch.Tensor, int]]:
         """Window indices and mask seed of each batch, without gathering any."""
-        order = self._order()[self.rank :: self.world]
-        chunks = [order[at : at + self.batch_size] for at in range(0, len(order), self.batch_size)]
-        keys = [(chunk, self._mask_seed(number)) for number, chunk in enumerate(chunks)]
-        return keys[self.skip :]
+        order, share = self._order(), self._share()
+        for number in range(self.skip, -(-share // self.batch_size)):
+            first = number * self.batch_size
+            places = torch.arange(first, min(first + self.batch_size, share)) * self.world + self.rank
+            # Processes that train together must take equally many steps: the first windows fill the last round.
+            places %= len(self.windows)
+            yield places if order is None else order[places], self._mask_seed(number)
 
-    def _order(self) -> torch.Tensor:
+    def _order(self) -> torch.Tensor | Permutation | None:
         count = len(self.windows)
         if not self.shuffle:
-            return torch.arange(count)
-        generator = torch.Generator().manual_seed(_mixed(self.seed, self.epoch))
-        order = torch.randperm(count, generator=generator)
-        # Processes that train together must take equally many steps: the first windows fill the last round.
-        missing = -count % self.world
-        return torch.cat([order, order.repeat(-(-missing // count))[:missing]])
+            return None
+        seed = _mixed(self.seed, self.epoch)
+        if count > _HELD:
+            return Permutation(count, seed)
+        return torch.randperm(count, generator=torch.Generator().manual_seed(seed))
 
     def _share(self) -> int:
         count = len(self.windows)
@@ -106,6 +114,9 @@ def batches(
         workers: processes that gather; the batches are the same for any number.
     """
     return Batches(windows, batch_size, shuffle, seed, epoch, skip, rank, world, workers)
+
+
+_SHARING = "fork" if "fork" in multiprocessing.get_all_start_methods() else None
 
 
 class _Gathering(Dataset[Batch]):

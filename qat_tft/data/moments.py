@@ -85,10 +85,5 @@ def training_blocks(panel: Panel, ends: torch.Tensor) -> Iterator[tuple[_Ints, n
         panel: all rows.
         ends: int64 [S], the row after the last training row of each series.
     """
-    size = max(1, BLOCK_VALUES // max(1, panel.values.shape[1]))
-    for begin in range(0, panel.rows, size):
-        rows = torch.arange(begin, min(begin + size, panel.rows))
-        series = panel.series_at(rows)
-        trains = rows < ends[series]
-        if bool(trains.any()):
-            yield series[trains].numpy(), panel.values[begin : begin + size][trains].numpy()
+    for rows in panel.blocks_before(ends):
+        yield panel.series_at(rows).numpy(), panel.values[rows].numpy()

@@ -1,6 +1,7 @@
 """A data set in memory: every series one after the other in one float32 buffer."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from enum import StrEnum
@@ -12,6 +13,10 @@ from qat_tft.data.preparation import AS_IT_IS, Preparation
 from qat_tft.schema import Schema
 
 _FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")  # of a second; datetime would keep six digits of it
+
+
+_BLOCK_VALUES = 2**20
+"""Most values that a block of a pass over the rows holds."""
 
 
 class TimeKind(StrEnum):
@@ -162,6 +167,24 @@ class Panel:
             low = torch.where(open_ & before, middle + 1, low)
             high = torch.where(open_ & ~before, middle, high)
         return low
+
+    def blocks_before(self, ends: torch.Tensor) -> Iterator[torch.Tensor]:
+        """Rows of each series before these ones, ascending int64, some at a time; ``ends`` is int64 [S]."""
+        size = max(1, _BLOCK_VALUES // max(1, self.values.shape[1]))
+        for begin in range(0, self.rows, size):
+            rows = torch.arange(begin, min(begin + size, self.rows))
+            rows = rows[rows < ends[self.series_at(rows)]]
+            if len(rows):
+                yield rows
+
+    def distinct_times(self) -> torch.Tensor:
+        """Every time that occurs once, ascending, int64."""
+        if len(self.series_ids) == 1:
+            return self.time
+        found = self.time[:0]
+        for block in self.time.split(_BLOCK_VALUES):
+            found = torch.unique(torch.cat([found, block]))
+        return found
 
     def series_name(self, series: int) -> str:
         """A series for messages: ``city=Seattle``."""

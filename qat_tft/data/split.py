@@ -5,7 +5,6 @@ from datetime import date
 from enum import StrEnum
 
 import numpy as np
-import torch
 
 from qat_tft.data.panel import Panel
 from qat_tft.errors import ConfigError
@@ -70,7 +69,7 @@ class Split:
                 f"validation {validation} and test {test} leave nothing for training",
                 allowed="fractions with a sum below 1",
             )
-        times = torch.unique(panel.time)  # sorted
+        times = panel.distinct_times()
         until = _LAST if test_until is None else _parsed(panel, "test_until", test_until)
         times = times[times < until]
         if not len(times):

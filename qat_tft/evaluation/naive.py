@@ -31,12 +31,13 @@ def season_of(panel: Panel) -> int:
 
     Hours and parts of them: a day (an hour where series are shorter than two days). Days: a week, or 5 where
     hardly any row falls on a weekend. Weeks, months, quarters: a year. Whole-number steps and everything else:
-    1, which makes the forecast the last value.
+    1, which makes the forecast the last value. Of a large panel, the first rows decide.
     """
     if panel.time_kind is TimeKind.STEP:
         return 1
-    gaps = panel.time.diff()
-    gaps = gaps[panel.series_of_row[1:] == panel.series_of_row[:-1]]
+    time = panel.time[:_MOST_ROWS]
+    series = panel.series_at(torch.arange(len(time)))
+    gaps = time.diff()[series.diff() == 0]
     if not len(gaps):
         return 1
     step = int(gaps.median())
@@ -46,7 +47,7 @@ def season_of(panel: Panel) -> int:
         return a_day if longest >= 2 * a_day or a_day < 24 else max(1, round(a_day / 24))
     days = step / DAY
     if days < 4:
-        weekday = (panel.time // DAY + 3) % 7  # 1970-01-01 was a Thursday; Monday is 0
+        weekday = (time // DAY + 3) % 7  # 1970-01-01 was a Thursday; Monday is 0
         return 7 if float((weekday >= 5).double().mean()) > _WORKED_WEEKENDS else 5
     return next((season for low, high, season in _BY_DAYS if low <= days <= high), 1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +12,7 @@ from qat_tft.data.panel import Panel
 from qat_tft.data.parquet import read_panel
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.samples import embedded_temperatures
+from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError, SchemaError
@@ -43,12 +43,14 @@ class RunData:
         """Bool [rows]: the rows that scaling, vocabularies and the naive forecast's errors come from."""
         return self.panel.time < self.split.bounds(Part.TRAIN)[1]
 
+    @property
+    def training_ends(self) -> Tensor:
+        """The row after the last training row of each series, int64 [S]."""
+        return self.panel.first_at(self.panel.series_start, self.split.bounds(Part.TRAIN)[1])
+
     def digest(self) -> str:
-        """Return a fingerprint of rows and times, to notice that the data of a resumed run have changed."""
-        found = hashlib.blake2b(digest_size=16)
-        for tensor in (self.panel.values, self.panel.static, self.panel.time, self.panel.series_start):
-            found.update(tensor.contiguous().numpy().data)
-        return found.hexdigest()
+        """Return a fingerprint of the rows as they were read, to notice that the data of a resumed run have changed."""
+        return self.panel.fingerprint
 
 
 def load_data(
@@ -116,27 +118,41 @@ def split_of(data: DataConfig, panel: Panel) -> Split:
 
 def _refuse_fill_values(panel: Panel, fitted: Preprocessing) -> None:
     """Refuse numbers so far from the training mean that single precision cannot carry them through a network."""
-    series = panel.series_of_row
-    rows = torch.empty(panel.rows, 0, len(panel.schema.group("future").columns))
-    static, historical, _ = fitted.scaling().scale_inputs(
-        panel.static, panel.values.unsqueeze(1), rows, panel.series_code[series]
+    scaling, groups = fitted.scaling(), panel.schema.groups
+    static, history = groups[0].real, groups[1].real
+    far = _scaled(panel, scaling, panel.series_start[:-1])[0][:, : len(static)].abs() >= FILL_VALUE
+    if bool(far.any()):
+        place = int(far.any(0).int().argmax())
+        series = torch.nonzero(far[:, place]).flatten()
+        raise _fill_value(panel, static[place], int(panel.series_start[series[0]]), len(series), static=True)
+    first, count = torch.zeros(len(history), dtype=torch.int64), torch.zeros(len(history), dtype=torch.int64)
+    for rows in panel.blocks_before(panel.series_start[1:]):
+        far = _scaled(panel, scaling, rows)[1][:, : len(history)].abs() >= FILL_VALUE  # a missing one is NaN
+        if bool(far.any()):
+            first = torch.where(count > 0, first, rows[far.int().argmax(0)])
+            count += far.sum(0)
+    if bool(count.any()):
+        place = int((count > 0).int().argmax())
+        raise _fill_value(panel, history[place], int(first[place]), int(count[place]), static=False)
+
+
+def _scaled(panel: Panel, scaling: Scaling, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scaled static values of the series of these rows, [rows, Vs], and the rows' own, [rows, Vh]."""
+    series = panel.series_at(rows)
+    no_future = torch.empty(len(rows), 0, len(panel.schema.group("future").columns))
+    static, historical, _ = scaling.scale_inputs(
+        panel.static[series], panel.values[rows].unsqueeze(1), no_future, panel.series_code[series]
     )
-    groups = panel.schema.group("static"), panel.schema.group("historical")
-    for group, values in zip(groups, (static, historical.squeeze(1)), strict=True):
-        for place, column in enumerate(group.real):
-            far = torch.nonzero(values[:, place].abs() >= FILL_VALUE).squeeze(1)  # a missing one is NaN
-            if len(far):
-                raise _fill_value(panel, column, far, group.name == "static")
+    return static, historical.squeeze(1)
 
 
-def _fill_value(panel: Panel, column: str, far: Tensor, static: bool) -> DataError:
-    first = int(far[0])
-    series = first if static else int(panel.series_of_row[first])
+def _fill_value(panel: Panel, column: str, row: int, count: int, *, static: bool) -> DataError:
+    series = int(panel.series_at(torch.tensor([row])))
     place = panel.schema.group("static" if static else "historical").columns.index(column)
-    value = float((panel.static if static else panel.values)[first, place])
-    when = "" if static else f" at {panel.time_text(int(panel.time[first]))}"
+    value = float(panel.static[series, place] if static else panel.values[row, place])
+    when = "" if static else f" at {panel.time_text(int(panel.time[row]))}"
     return DataError(
-        f"column '{column}' holds {value:g}{when} ({panel.series_name(series)}) and {len(far)} such values in all: "
+        f"column '{column}' holds {value:g}{when} ({panel.series_name(series)}) and {count} such values in all: "
         f"more than {FILL_VALUE:g} standard deviations from the training mean",
         where=panel.source,
         next_step="If it stands for a missing value, make it null and fill it, or drop those rows",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-
-import torch
 
 from qat_tft.config import DataConfig, ModelConfig
 from qat_tft.errors import ConfigError
@@ -58,16 +57,17 @@ def usual_difference(data: RunData, season: int) -> float | None:
 
     None where no series has that many training rows.
     """
-    panel, series = data.panel, data.panel.series_of_row
-    scaling = data.preprocessing.scaling()
-    scaled = scaling.scale_target(panel.target.unsqueeze(1), panel.series_code[series]).squeeze(1)
-    rows = torch.nonzero(data.training_rows).squeeze(1)
-    rows = rows[rows - season >= panel.series_start[series[rows]]]
-    changes = (scaled[rows] - scaled[rows - season]).double()
-    changes = changes[~changes.isnan()]  # of a missing target
-    if not len(changes):
-        return None
-    return max(_SMALLEST, float(changes.square().mean().sqrt()))
+    panel, scaling = data.panel, data.preprocessing.scaling()
+    total, count = 0.0, 0
+    for rows in panel.blocks_before(data.training_ends):
+        series = panel.series_at(rows)
+        inside = rows - season >= panel.series_start[series]
+        rows, codes = rows[inside], panel.series_code[series[inside]]
+        now, before = (scaling.scale_target(panel.target[at].unsqueeze(1), codes) for at in (rows, rows - season))
+        changes = (now - before).double()
+        changes = changes[~changes.isnan()]  # of a missing target
+        total, count = total + float(changes.square().sum()), count + len(changes)
+    return max(_SMALLEST, math.sqrt(total / count)) if count else None
 
 
 def _required_spread(data: RunData, season: int) -> float:
