@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from qat_tft.data.field_metadata import declared_roles
-from qat_tft.data.panel import TimeKind, time_text
+from qat_tft.data.gaps import find_gaps, usual_step
+from qat_tft.data.panel import time_text
 from qat_tft.data.profile import Profile, profile_column
 from qat_tft.data.proposal import (
     Confidence,
@@ -32,13 +33,6 @@ from qat_tft.data.times import Times, time_values
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Kind, Role, Schema
 
-_UNITS = (
-    (86_400_000_000_000, "day"),
-    (3_600_000_000_000, "hour"),
-    (60_000_000_000, "minute"),
-    (1_000_000_000, "second"),
-)
-_MONTH_DAYS = (28, 31)
 _NAMED_COLUMNS = 5
 _ADVICE = """
 Proposed schema, a draft to correct (--write-schema FILE keeps it): read the
@@ -224,10 +218,7 @@ def _target_problems(profiles: list[Profile], proposals: dict[str, Proposal], ta
 def _summary(times: Times, layout: Layout) -> SeriesSummary:
     lengths = np.diff(layout.starts)
     instants = times.instants[layout.order]
-    steps = np.diff(instants)
-    inner = np.ones(len(steps), dtype=bool)
-    inner[layout.starts[1:-1] - 1] = False
-    frequency, regular = _frequency(steps[inner & (steps > 0)], times.kind)
+    frequency, regular = _frequency(instants, layout, times)
     return SeriesSummary(
         count=len(lengths),
         shortest=int(lengths.min()),
@@ -241,23 +232,13 @@ def _summary(times: Times, layout: Layout) -> SeriesSummary:
     )
 
 
-def _frequency(steps: npt.NDArray[np.int64], kind: TimeKind) -> tuple[str, float]:
-    if not len(steps):
+def _frequency(instants: npt.NDArray[np.int64], layout: Layout, times: Times) -> tuple[str, float]:
+    """The usual step as text, and the share of the steps that have its length."""
+    step = usual_step(instants, layout.starts, times.kind, times.zone)
+    steps = len(instants) - (len(layout.starts) - 1)
+    if step is None or step.size == 0:
         return "unknown", 0.0
-    lengths, counts = np.unique(steps, return_counts=True)
-    common = int(lengths[counts.argmax()])
-    share = float(counts.max() / counts.sum())
-    if kind is TimeKind.STEP:
-        return f"{common}", share
-    day = _UNITS[0][0]
-    monthly = (lengths >= _MONTH_DAYS[0] * day) & (lengths <= _MONTH_DAYS[1] * day)
-    if monthly[counts.argmax()] and len(lengths[monthly]) > 1:
-        return "1 month", float(counts[monthly].sum() / counts.sum())
-    for size, unit in _UNITS:
-        if common % size == 0:
-            number = common // size
-            return f"{number:,} {unit}{'' if number == 1 else 's'}", share
-    return f"{common / 1e9:g} seconds", share
+    return step.text, 1 - len(find_gaps(instants, layout.starts, step).rows) / steps
 
 
 def _column_json(profile: Profile, proposal: Proposal) -> dict[str, Any]:

@@ -12,23 +12,20 @@ import pyarrow as pa
 import pytest
 import torch
 
-from qat_tft.data.future import can_extend, next_times, with_future_rows
-from qat_tft.data.panel import TimeKind
+from qat_tft.data.future import can_extend, with_future_rows
 from qat_tft.data.parquet import read_panel
 from qat_tft.data.preparation import Preparation
+from qat_tft.errors import DataError
 from qat_tft.schema import Columns, Schema
 
 Write = Callable[..., Path]
 
 
-def nanoseconds(times: list[Any]) -> np.ndarray:
-    plain = [time.astimezone(UTC).replace(tzinfo=None) if getattr(time, "tzinfo", None) else time for time in times]
-    return np.array(plain, dtype="datetime64[ns]").astype(np.int64)
-
-
-def following(times: list[Any], count: int, zone: str | None = None) -> list[int]:
-    known = nanoseconds(times)
-    return next_times(known, np.array([0, len(known)]), count, TimeKind.TIMESTAMP, zone)[0].tolist()
+def following(path: Path, steps: int) -> list[datetime]:
+    """The times of the rows that follow those of a file with one series."""
+    panel = read_panel(path, Schema(time="time", target="y"), Preparation(calendar=("year",)))
+    times = with_future_rows(panel, steps).time[-steps:]
+    return [datetime.fromisoformat(panel.time_text(int(time))) for time in times]
 
 
 @pytest.mark.parametrize(
@@ -55,28 +52,23 @@ def following(times: list[Any], count: int, zone: str | None = None) -> list[int
             [datetime(2024, 1, 10), datetime(2024, 1, 11)],
             id="after a gap",
         ),
-        pytest.param([datetime(2024, 1, 1)], [datetime(2024, 1, 1), datetime(2024, 1, 1)], id="one row"),
     ],
 )
-def test_times_go_on_by_the_usual_step(known: list[datetime], coming: list[datetime]) -> None:
-    assert following(known, 2) == nanoseconds(coming).tolist()
+def test_times_go_on_by_the_usual_step(write: Write, known: list[datetime], coming: list[datetime]) -> None:
+    assert following(write({"time": known, "y": np.arange(len(known)) + 0.5}), 2) == coming
 
 
-def test_days_of_a_zone_keep_their_midnight_and_hours_their_length_where_the_clock_changes() -> None:
+def test_days_of_a_zone_keep_their_midnight_where_the_clock_changes(write: Write) -> None:
     berlin = ZoneInfo("Europe/Berlin")
-    days = [datetime(2024, 3, day, tzinfo=berlin) for day in (28, 29, 30, 31)]
-    assert (
-        following(days[:3], 2, "Europe/Berlin") == nanoseconds([days[3], datetime(2024, 4, 1, tzinfo=berlin)]).tolist()
-    )
-    first = datetime(2024, 3, 30, 22, tzinfo=UTC)
-    hours = [first + timedelta(hours=hour) for hour in range(6)]
-    assert following(hours[:3], 3, "Europe/Berlin") == nanoseconds(hours[3:]).tolist()
+    days = [datetime(2024, 3, day, tzinfo=berlin) for day in (26, 27, 28, 29, 30, 31)]
+    times = pa.array(days[:-1], pa.timestamp("us", "Europe/Berlin"))
+    coming = [day.astimezone(UTC).replace(tzinfo=None) for day in (days[-1], datetime(2024, 4, 1, tzinfo=berlin))]
+    assert following(write({"time": times, "y": np.arange(5.0)}), 2) == coming
 
 
-def test_every_series_goes_on_by_its_own_step() -> None:
-    times = np.array([0, 2, 4, 10, 11, 7])
-    coming = next_times(times, np.array([0, 3, 5, 6]), 2, TimeKind.STEP, None)
-    assert coming.tolist() == [[6, 8], [12, 13], [7, 7]]
+def test_without_a_second_row_there_is_no_step(write: Write) -> None:
+    with pytest.raises(DataError, match="no series has two rows"):
+        following(write({"time": [datetime(2024, 1, 1)], "y": [1.0]}), 2)
 
 
 def test_future_rows_are_those_that_a_file_with_future_times_would_have(
@@ -103,6 +95,14 @@ def test_future_rows_are_those_that_a_file_with_future_times_would_have(
     sky = whole.schema.group("historical").columns.index("sky")
     others = [place for place in range(whole.values.shape[1]) if place != sky]
     torch.testing.assert_close(extended.values[:, others], whole.values[:, others], rtol=0, atol=0, equal_nan=True)
+
+
+def test_without_a_known_column_there_are_future_rows_too(write: Write) -> None:
+    panel = read_panel(write({"step": [1, 3], "y": [1.0, 2.0]}), Schema(time="step", target="y"))
+    assert can_extend(panel)
+    extended = with_future_rows(panel, 2)
+    assert extended.time.tolist() == [1, 3, 5, 7]
+    assert extended.target.isnan().tolist() == [False, False, True, True]
 
 
 @pytest.mark.parametrize("calendar", [(), ("hour",)], ids=["no calendar", "another known column"])
