@@ -1,5 +1,6 @@
 """The configuration of a run: data, model, training and quantization; read from and written to TOML."""
 
+import os
 import tomllib
 from datetime import date
 from pathlib import Path
@@ -59,6 +60,10 @@ class DataConfig(Section):
     )
     duplicates: DuplicatePolicy = Field(default="error", description="rows of the same series and time")
     gaps: GapPolicy = Field(default="ignore", description="time steps without a row")
+    cache: bool = Field(default=True, description="keep the rows of large files prepared for the next start")
+    cache_dir: str | None = Field(
+        default=None, description="folder of the prepared rows; none: qat-tft in the user's cache folder"
+    )
     missing: Names = Field(
         default=(),
         description="missing values of every real column, or of one as column=policy: "
@@ -98,6 +103,15 @@ class DataConfig(Section):
                 f"data.validation {self.validation} + data.test {self.test} leave no training rows: below 1"
             )
         return self
+
+    @property
+    def cache_folder(self) -> Path | None:
+        """Where prepared rows are kept; None where they are not to be."""
+        if not self.cache:
+            return None
+        if self.cache_dir is not None:
+            return Path(self.cache_dir)
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qat-tft"
 
     @property
     def preparation(self) -> Preparation:

@@ -64,6 +64,11 @@ def train(
         str | None, setting("data.duplicates", "--duplicates", panel=_DATA, metavar="error|last|mean")
     ] = None,
     gaps: Annotated[str | None, setting("data.gaps", "--gaps", panel=_DATA, metavar="error|ignore|fill|split")] = None,
+    no_cache: Annotated[
+        bool,
+        typer.Option("--no-cache", help="Do not keep the rows of large files prepared.", rich_help_panel=_DATA),
+    ] = False,
+    cache_dir: Annotated[str | None, setting("data.cache_dir", "--cache-dir", panel=_DATA, metavar="FOLDER")] = None,
     calendar: Annotated[
         str | None, setting("data.calendar", "--calendar", panel=_DATA, metavar="NAME,NAME,...")
     ] = None,
@@ -182,6 +187,8 @@ def train(
         "data.season": season,
         "data.duplicates": duplicates,
         "data.gaps": gaps,
+        "data.cache": False if no_cache else None,
+        "data.cache_dir": cache_dir,
         "data.calendar": calendar,
         "data.missing": missing,
         "data.min_history": min_history,

@@ -10,6 +10,7 @@ from qat_tft.training.progress import EpochReport, PhaseStart, StepReport
 
 _TITLES = {"fp32": "FP32", "qat": "QAT"}
 _WAITING = "loss -"
+_LARGE = 2_000_000  # rows that take longer than a second
 
 
 class TrainingDisplay:
@@ -43,6 +44,17 @@ class TrainingDisplay:
     def note(self, text: str) -> None:
         """Print a sentence above the bar."""
         console.note(text)
+
+    def reading(self, done: int, total: int) -> None:
+        """Move a bar over the rows of a large file; without a terminal, and for a small one, that is silent."""
+        if self._bar is None or total < _LARGE:
+            return
+        if self._task is None:
+            self._task = self._bar.add_task("Reading", total=total, figures="rows")
+        self._bar.update(self._task, completed=done)
+        if done == total:
+            self._bar.remove_task(self._task)
+            self._task = None
 
     def phase(self, start: PhaseStart) -> None:
         """Start a bar for the phase, or say how long it will be."""

@@ -61,11 +61,6 @@ class Key:
         return [[stat.st_size, stat.st_mtime_ns] for stat in stats]
 
 
-def default_folder() -> Path:
-    """The user's cache folder for prepared rows."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qat-tft"
-
-
 def read_through(folder: Path, key: Key, read: Read) -> Panel:
     """The panel kept in ``folder``; read and kept where there is none, or where it is stale or damaged.
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import torch
 
 from qat_tft.data import cache as caching
@@ -25,7 +26,7 @@ from qat_tft.schema import Schema
 MAPPED_BYTES = 2**28
 """Panels of at least so many bytes live in mapped files instead of memory."""
 
-Progress = Callable[[int, int], None]
+ReadingProgress = Callable[[int, int], None]
 """Is told how many of how many rows have been read."""
 
 
@@ -36,7 +37,7 @@ def read_panel(
     *,
     future_rows: bool = False,
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: ReadingProgress | None = None,
 ) -> Panel:
     """Read the columns that a schema names, sorted by series and time.
 
@@ -89,12 +90,13 @@ def _read(
     preparation: Preparation,
     storage: Storage,
     future_rows: bool,
-    progress: Progress | None,
+    progress: ReadingProgress | None,
 ) -> Panel:
     advance = _counter(progress, 2 * source.rows)
     effective = preparation.effective_schema(schema)
     keys = read_keys(source, schema, storage, advance)
     rows = read_rows(source, schema, effective, keys, storage, advance)
+    pa.default_memory_pool().release_unused()  # nothing more is read, and what it holds would stay with the process
     rows = without_duplicates(rows, preparation.duplicates, source, effective, keys)
     rows, segments, preparation = prepare_gaps(rows, preparation, source, effective, keys, storage)
     refuse_missing(rows, preparation, source, effective, keys, future_rows=future_rows)
@@ -118,7 +120,7 @@ def _read(
     return panel if future_rows else replace(panel, fingerprint=fingerprint(panel))
 
 
-def _counter(progress: Progress | None, total: int) -> Callable[[int], None]:
+def _counter(progress: ReadingProgress | None, total: int) -> Callable[[int], None]:
     done = 0
 
     def advance(rows: int) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from qat_tft.config import DataConfig, ModelConfig
 from qat_tft.data.panel import Panel
-from qat_tft.data.parquet import read_panel
+from qat_tft.data.parquet import ReadingProgress, read_panel
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.samples import embedded_temperatures
 from qat_tft.data.scaling import Scaling
@@ -59,6 +59,7 @@ def load_data(
     schema: Schema | None,
     *,
     preprocessing: Preprocessing | None = None,
+    reading: ReadingProgress | None = None,
 ) -> RunData:
     """Read the rows a configuration names and cut them into windows; no file named: the embedded temperatures.
 
@@ -67,6 +68,7 @@ def load_data(
         model: history and horizon.
         schema: roles of the columns; None only for the embedded temperatures.
         preprocessing: fitted before, by the run that is resumed; otherwise it is fitted on the training rows.
+        reading: is told how far reading the rows has come.
 
     Raises:
         SchemaError: the schema is missing or does not fit the file.
@@ -84,7 +86,9 @@ def load_data(
             next_step="Name the roles with --schema FILE or with --time, --target and the other role options; "
             "`qat-tft inspect FILE --write-schema schema.toml` proposes one",
         )
-    raw = read_panel(files[0] if len(files) == 1 else files, schema, data.preparation)
+    raw = read_panel(
+        files[0] if len(files) == 1 else files, schema, data.preparation, cache=data.cache_folder, progress=reading
+    )
     split = split_of(data, raw)
     split.require_training_rows(raw)
     fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize, data.target_transform)

@@ -75,12 +75,12 @@ def train(
         Interrupted: Ctrl-C; `resume` goes on.
     """
     make_accelerator(config.training)  # refuses a device that is not there before anything is written
-    data = load_data(config.data, config.model, schema)
+    progress = progress or Silent()
+    data = load_data(config.data, config.model, schema, reading=progress.reading)
     difference = difference_for(data, config.data, config.model)
     config = config.with_seasonal_difference(difference.season)
     if config.data.validation_from is None:
         config = config.with_split(*map(data.panel.time_text, (data.split.validation_from, data.split.test_from)))
-    progress = progress or Silent()
     if config.quantization.use_qat:
         refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
     if config.training.checkpoint_mode == "auto":
@@ -105,7 +105,14 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
     """
     folder = RunFolder.unfinished(runs_dir, name)
     config = folder.load_config()
-    data = load_data(config.data, config.model, folder.load_schema(), preprocessing=folder.load_preprocessing())
+    progress = progress or Silent()
+    data = load_data(
+        config.data,
+        config.model,
+        folder.load_schema(),
+        preprocessing=folder.load_preprocessing(),
+        reading=progress.reading,
+    )
     state = folder.path / STATE_FILE
     saved = load_state(state) if state.exists() else None
     if saved is not None and saved.position.data_digest != data.digest():
@@ -114,7 +121,7 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
             where=str(folder.path),
             next_step="Restore the Parquet files, or start a new run",
         )
-    return _Run(config, data, folder, progress or Silent(), saved).finish()
+    return _Run(config, data, folder, progress, saved).finish()
 
 
 class _Run:

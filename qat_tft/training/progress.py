@@ -55,6 +55,10 @@ class Progress(Protocol):
         """Take a sentence for the user."""
         ...
 
+    def reading(self, done: int, total: int) -> None:
+        """Take how far reading the data has come: `done` of `total` rows, each counted for every pass over it."""
+        ...
+
     def phase(self, start: PhaseStart) -> None:
         """Take the start of a phase."""
         ...
@@ -73,6 +77,9 @@ class Silent:
 
     def note(self, text: str) -> None:
         """Drop the sentence."""
+
+    def reading(self, done: int, total: int) -> None:
+        """Drop the figures."""
 
     def phase(self, start: PhaseStart) -> None:
         """Drop the start."""
