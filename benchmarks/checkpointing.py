@@ -1,149 +1,220 @@
-"""What checkpointing saves and costs at the tft225 shape: memory of a training step and its time, mode by mode.
+"""What checkpointing saves and costs at the tft225 shape: memory and time of a training step, mode by mode, and bits.
 
     python benchmarks/checkpointing.py [--json] [--repeats N] [--hidden H]
 
-Each figure of process memory is the peak of a fresh process above its start, with weights and optimizer in place
-before the start for neither mode, so that it holds everything that training needs. Live tensor memory is counted
-allocation by allocation (qat_tft.checkpointing.memory). Times are medians of steps of all modes taken in turn.
+5 static, 210 observed and 10 known columns, history 50, horizon 10, batch 32, AdamW, dropout 0.1, one thread. Each
+row is measured as `qat-tft profile` does, in fresh processes that start as `qat-tft train` does and take turns. The
+plain model beside them (benchmarks/plain_tft.py) has the selection networks as the paper writes them down.
 """
 
 from __future__ import annotations
 
+import os
+
+os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, here and in every process started from here
+
 import argparse
 import json
-import resource
-import statistics
-import subprocess
+import platform
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Mapping
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
 
-from qat_tft.checkpointing.heap import map_large_blocks
+import numpy as np
+import torch
+from plain_tft import PlainTFT
+from torch import Tensor
 
-MODES = ("off", "aggressive", "full")
+from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.checkpointing.segments import Mode, run_directly, segments_of
+from qat_tft.checkpointing.simulate import Footprint
+from qat_tft.config import ModelConfig
+from qat_tft.schema import GroupSize
+from qat_tft.training.fresh import Task, trial_of
+from qat_tft.training.measuring import OptimizerStep, answer, measure
+from qat_tft.training.profile import STEPS, Row, commands, rows_of, simulate
+from qat_tft.training.simulation import StepSimulator
+from qat_tft.training.trial import Trial
+from qat_tft.training.turns import Command, Measured, measure_in_turns
+
 KINDS = ("fp32", "qat")
+GROUPS = GroupSize(5), GroupSize(220), GroupSize(10)  # 210 observed and 10 known columns are history
+BATCH = 32
+COMPARED_STEPS = 10
 MIB = 2**20
+
+ASKED = {
+    "peak_ratio": "process memory over the start, full / off",
+    "simulated_peak_ratio": "the same, simulated",
+    "activation_ratio": "activations, full / off, simulated",
+    "time_ratio": "time of a step, full / off",
+    "plain_time_ratio": "time of a step, full / plain model without checkpointing, FP32",
+    "qat_time_ratio": "time of a step, QAT / FP32, the larger of off and full",
+    "qat_activation_ratio": "activations, QAT / FP32, off, simulated",
+    "simulation_error": "largest difference of a simulated and a counted peak",
+    "differing_bits": f"bits that differ between any two modes after {COMPARED_STEPS} steps",
+}
+BOUNDS = {
+    "peak_ratio": {"fp32": 0.25, "qat": 0.28},
+    "simulated_peak_ratio": {"fp32": 0.25, "qat": 0.28},
+    "activation_ratio": {"fp32": 0.06, "qat": 0.06},
+    "time_ratio": {"fp32": 1.25, "qat": 1.25},
+    "plain_time_ratio": 0.80,
+    "qat_time_ratio": 1.5,
+    "qat_activation_ratio": 1.12,
+    "simulation_error": 0.05,
+    "differing_bits": 0,
+}
+"""What was asked for before anything was measured: none of the figures may be larger."""
 
 
 def main() -> None:
     """Measure and print."""
     arguments = _arguments()
-    if arguments.worker:
-        print(json.dumps(process_peak(*arguments.worker.split(","), hidden=arguments.hidden)))
+    if arguments.plain:
+        measure_plain(Task.from_text(arguments.plain))
         return
-    peaks = {
-        f"{kind} {mode}": _in_fresh_process(f"{kind},{mode}", arguments.hidden) for kind in KINDS for mode in MODES
-    }
-    live = {f"{kind} {mode}": live_peak(kind, mode, arguments.hidden) for kind in KINDS for mode in MODES}
-    seconds = step_seconds(arguments.hidden, arguments.repeats)
-    result = {
-        "process_peak_mib": peaks,
-        "live_peak_mib": live,
-        "step_seconds": seconds,
-        "peak_ratio": {kind: peaks[f"{kind} full"] / peaks[f"{kind} off"] for kind in KINDS},
-        "live_ratio": {kind: live[f"{kind} full"] / live[f"{kind} off"] for kind in KINDS},
-        "time_ratio": {kind: seconds[f"{kind} full"] / seconds[f"{kind} off"] for kind in KINDS},
-    }
-    print(json.dumps(result, indent=2) if arguments.json else _table(result))
+    rows = rows_of(KINDS)
+    trial = StepSimulator(ModelConfig(history=50, horizon=10, hidden=arguments.hidden), GROUPS)
+    simulated = simulate(trial, rows, BATCH, _note)
+    turns: dict[Row | str, Command] = {**commands(trial, rows, BATCH, "cpu"), "plain": plain_command(trial)}
+    measured = measure_in_turns(turns, arguments.repeats, _note)
+    bits = differing_bits(trial, rows)
+    result = figures(simulated, measured) | {"differing_bits": bits}
+    if arguments.json:
+        print(json.dumps({**result, "machine": machine(), "rows": _rows(simulated, measured)}, indent=2))
+    else:
+        print("\n".join([machine(), "", *_step_table(simulated, measured), "", *_bound_table(result)]))
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--repeats", type=int, default=5, help="timed steps per mode (default: 5)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
+    parser.add_argument("--repeats", type=int, default=3, help="fresh processes for each row (default: 3)")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size (default: 128)")
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--plain", help=argparse.SUPPRESS)  # a task: measure the plain model in this process
     return parser.parse_args()
 
 
-def _in_fresh_process(worker: str, hidden: int) -> float:
-    command = [sys.executable, __file__, "--worker", worker, "--hidden", str(hidden)]
-    return float(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
 
 
-def process_peak(kind: str, mode: str, hidden: int) -> float:
-    """Return the peak of this process above its start, in MiB, over three training steps."""
-    if mode != "off":
-        map_large_blocks()
-    import torch  # after the switch that it reads
-
-    from qat_tft.model.tft import TemporalFusionTransformer
-
-    assert TemporalFusionTransformer.__module__
-    torch.ones(1).sum()
-    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    step = _step(kind, mode, hidden)
-    for _ in range(3):
-        step()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - start) * 1024 / MIB
+def plain_command(trial: Trial) -> Command:
+    """Return the command that measures the plain model at a trial's shape in a fresh process."""
+    task = Task.of(trial, "fp32", frozenset(), windows=BATCH, device="cpu", steps=STEPS)
+    return [sys.executable, __file__, "--plain", task.text]
 
 
-def live_peak(kind: str, mode: str, hidden: int) -> float:
-    """Return the peak of live tensors of building the model and three training steps, in MiB."""
-    import torch
+def measure_plain(task: Task) -> None:
+    """Measure the plain model in this process, as its command asks."""
+    trial = trial_of(task)
 
-    from qat_tft.checkpointing.memory import peak_bytes
+    def make_step() -> OptimizerStep:
+        shape = trial.shape
+        model = PlainTFT(
+            *(group.real for group in trial.groups),
+            horizon=shape.horizon,
+            hidden=shape.hidden,
+            heads=shape.heads,
+            dropout=shape.dropout,
+            quantiles=len(shape.quantiles),
+        )
+        return OptimizerStep(model.train(), partial(trial.loss, model, run_directly, task.windows))
 
-    def train() -> None:
-        step = _step(kind, mode, hidden)
-        for _ in range(3):
-            step()
-
-    return peak_bytes(train, torch.device("cpu")) / MIB
-
-
-def step_seconds(hidden: int, repeats: int) -> dict[str, float]:
-    """Return the median seconds of a training step by kind and mode, all taken in turn."""
-    steps = {f"{kind} {mode}": _step(kind, mode, hidden) for kind in KINDS for mode in MODES}
-    times: dict[str, list[float]] = {name: [] for name in steps}
-    for repeat in range(repeats + 1):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if repeat:  # the first allocates the optimizer's state
-                times[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in times.items()}
+    answer(lambda: measure(make_step, torch.device(task.device), steps=task.steps))
 
 
-def _step(kind: str, mode: str, hidden: int) -> Callable[[], None]:
-    import torch
-
-    from qat_tft.checkpointing.recompute import runner_for
-    from qat_tft.model.loss import quantile_loss
-    from qat_tft.model.tft import TemporalFusionTransformer
-    from qat_tft.quantization.prepare import QATTemporalFusionTransformer
-    from qat_tft.quantization.scheme import scheme_for
-    from qat_tft.schema import GroupSize
-
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    groups = GroupSize(5), GroupSize(220), GroupSize(10)  # 210 observed and 10 known columns are history
-    model: torch.nn.Module = TemporalFusionTransformer(*groups, history=50, horizon=10, hidden=hidden)
-    if kind == "qat":
-        quantized = QATTemporalFusionTransformer(model, scheme_for("x86"))  # type: ignore[arg-type]
-        quantized.set_phase("qat")
-        model = quantized
-    inputs = torch.randn(32, 5), torch.randn(32, 50, 220), torch.randn(32, 10, 10)
-    target, runner = torch.randn(32, 10), runner_for(mode)
-    optimizer = torch.optim.Adam(model.parameters())
-
-    def step() -> None:
-        optimizer.zero_grad()
-        quantile_loss(model(*inputs, runner).quantiles, target, (0.1, 0.5, 0.9)).backward()
-        optimizer.step()
-
-    return step
-
-
-def _table(result: dict[str, dict[str, float]]) -> str:
-    lines = [f"{'':16}{'process MiB':>12}{'live MiB':>12}{'step s':>10}"]
-    for name in result["step_seconds"]:
-        process, live = result["process_peak_mib"][name], result["live_peak_mib"][name]
-        lines.append(f"{name:16}{process:12.0f}{live:12.0f}{result['step_seconds'][name]:10.2f}")
+def differing_bits(trial: Trial, rows: list[Row]) -> int:
+    """Return how many bits of losses, weights and buffers differ after the same steps, over all pairs of modes."""
+    count = 0
     for kind in KINDS:
-        peak, live, seconds = (result[key][kind] for key in ("peak_ratio", "live_ratio", "time_ratio"))
-        lines.append(f"{kind}: full / off is {peak:.2f} process, {live:.2f} live, {seconds:.2f} time")
-    return "\n".join(lines)
+        ends = []
+        for row in (row for row in rows if row.kind == kind):
+            _note(f"Comparing {COMPARED_STEPS} steps of {row}")
+            ends.append(trained(trial, row))
+        for one, other in combinations(ends, 2):
+            count += sum(differing(a, b) for a, b in zip(one, other, strict=True))
+    return count
+
+
+def trained(trial: Trial, row: Row) -> list[Tensor]:
+    """Return losses, weights and buffers of the same steps from the same start."""
+    torch.manual_seed(0)
+    model = trial.build(row.kind)
+    step = OptimizerStep(model, partial(trial.loss, model, runner_for(row.segments), BATCH))
+    losses = [step() for _ in range(COMPARED_STEPS)]
+    return [*losses, *(tensor.detach() for tensor in [*model.parameters(), *model.buffers()])]
+
+
+def differing(one: Tensor, other: Tensor) -> int:
+    """Return how many bits of two tensors of the same shape and type differ."""
+    first, second = (tensor.contiguous().view(-1).numpy().view(np.uint8) for tensor in (one, other))
+    return int(np.bitwise_count(first ^ second).sum())
+
+
+def figures(simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured]) -> dict[str, Any]:
+    """Return the ratios of one run, all from the same processes."""
+    off, full = ({kind: Row(kind, segments_of(mode)) for kind in KINDS} for mode in (Mode.OFF, Mode.FULL))
+    seconds = {key: found.seconds for key, found in measured.items()}
+
+    def full_to_off(value: Mapping[Row, float]) -> dict[str, float]:
+        return {kind: value[full[kind]] / value[off[kind]] for kind in KINDS}
+
+    return {
+        "peak_ratio": full_to_off({row: measured[row].process_bytes for row in simulated}),
+        "simulated_peak_ratio": full_to_off({row: found.peak for row, found in simulated.items()}),
+        "activation_ratio": full_to_off({row: found.activations for row, found in simulated.items()}),
+        "time_ratio": full_to_off({row: seconds[row] for row in simulated}),
+        "plain_time_ratio": seconds[full["fp32"]] / seconds["plain"],
+        "qat_time_ratio": max(seconds[mode["qat"]] / seconds[mode["fp32"]] for mode in (off, full)),
+        "qat_activation_ratio": simulated[off["qat"]].activations / simulated[off["fp32"]].activations,
+        "simulation_error": max(
+            abs(found.peak - measured[row].live_bytes) / measured[row].live_bytes for row, found in simulated.items()
+        ),
+    }
+
+
+def machine() -> str:
+    """Say what this runs on: processor, threads, and the versions that matter."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
+    processor = f"{names[0]}, {len(names)} cores" if names else platform.processor()
+    libc = " ".join(platform.libc_ver())
+    return f"{processor}; {torch.get_num_threads()} thread; torch {torch.__version__}; {libc}"
+
+
+def _rows(simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured]) -> dict[str, dict[str, float]]:
+    rows = {}
+    for key, found in measured.items():
+        sizes = {"process_bytes": found.process_bytes, "live_bytes": found.live_bytes}
+        more = {} if isinstance(key, str) else {"simulated_bytes": simulated[key].peak}
+        rows[str(key)] = {**sizes, **more, "step_seconds": found.seconds}
+    return rows
+
+
+def _step_table(simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured]) -> list[str]:
+    lines = ["| | process | live tensors | simulated | time of a step |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name, row in _rows(simulated, measured).items():
+        sizes = [
+            f"{row[key] / MIB:,.0f} MiB" for key in ("process_bytes", "live_bytes", "simulated_bytes") if key in row
+        ]
+        lines.append(f"| {' | '.join([name, *sizes, *[''] * (3 - len(sizes))])} | {row['step_seconds']:.2f} s |")
+    return lines
+
+
+def _bound_table(result: dict[str, Any]) -> list[str]:
+    lines = ["| figure | key | asked for | reached |", "| --- | --- | ---: | ---: |"]
+    for key, words in ASKED.items():
+        reached, bound = result[key], BOUNDS[key]
+        for kind in KINDS if isinstance(reached, dict) else ("",):
+            value, limit = (reached[kind], bound[kind]) if kind else (reached, bound)
+            name = f"{words}, {kind}" if kind else words
+            lines.append(f"| {name} | `{key}` | {limit:.4g} | {value:.3g} |")
+    return lines
 
 
 if __name__ == "__main__":

@@ -67,7 +67,7 @@ class PlainTFT(nn.Module):
         encoded, hidden, cell = self.lstm_encoder(past, contexts.hidden_state, contexts.cell_state)
         decoded, _, _ = self.lstm_decoder(coming, hidden, cell)
         outputs, attention = self.temporal_attention(
-            torch.cat([encoded, decoded], 1), torch.cat([past, coming], 1), contexts.enrichment
+            torch.cat([encoded, decoded], 1), torch.cat([past, coming], 1), contexts.enrichment, None
         )
         return Forecast(self.head(outputs), attention, static_weights, historical_weights, future_weights)
 

@@ -17,8 +17,8 @@ from qat_tft.config import RunConfig
 from qat_tft.training.fresh import Task
 from qat_tft.training.job import make_accelerator
 from qat_tft.training.simulation import StepSimulator
-from qat_tft.training.trial import Groups
-from qat_tft.training.turns import Measured, measure_in_turns
+from qat_tft.training.trial import Groups, Trial
+from qat_tft.training.turns import Command, Measured, measure_in_turns
 
 STEPS = 3
 """Steps that are timed in each process, after a first one."""
@@ -135,16 +135,34 @@ def make_profile(
     device = make_accelerator(config.training).device.type
     simulator = StepSimulator(config.model, groups, config.quantization.target, config.training.precision)
     batch = config.training.batch_size
+    rows = rows_of(("fp32", "qat") if config.quantization.use_qat else ("fp32",), own)
+    simulated = simulate(simulator, rows, batch, progress)
+    measured = measure_in_turns(commands(simulator, rows, batch, device), repeats, progress)
+    return Profile(batch, device, repeats, simulated, measured)
+
+
+def rows_of(kinds: Sequence[str], own: frozenset[str] | None = None) -> list[Row]:
+    """Return the rows of a profile: each phase in every mode, and with segments of one's own where some are given."""
     choices = dict.fromkeys([*(segments_of(mode) for mode in Mode), *([own] if own else [])])
-    kinds = ("fp32", "qat") if config.quantization.use_qat else ("fp32",)
-    rows = [Row(kind, segments) for kind in kinds for segments in choices]
+    return [Row(kind, segments) for kind in kinds for segments in choices]
+
+
+def simulate(
+    simulator: StepSimulator, rows: Sequence[Row], batch: int, progress: Callable[[str], None]
+) -> dict[Row, Footprint]:
+    """Return the planner's step of each row."""
     simulated = {}
     for row in rows:
         progress(f"Simulating {row}")
         simulated[row] = simulator(row.kind, row.segments, batch)
-    tasks = {row: Task.of(simulator, row.kind, row.segments, windows=batch, device=device, steps=STEPS) for row in rows}
-    measured = measure_in_turns({row: task.command for row, task in tasks.items()}, repeats, progress)
-    return Profile(batch, device, repeats, simulated, measured)
+    return simulated
+
+
+def commands(trial: Trial, rows: Sequence[Row], batch: int, device: str) -> dict[Row, Command]:
+    """Return the commands that measure the rows, each in a fresh process."""
+    return {
+        row: Task.of(trial, row.kind, row.segments, windows=batch, device=device, steps=STEPS).command for row in rows
+    }
 
 
 def _text(value: float | None, factor: float, form: str) -> str:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from importlib.util import module_from_spec, spec_from_file_location
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -13,27 +9,16 @@ from qat_tft.model.selection import VariableSelection
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.schema import GroupSize
 
-PLAIN = Path(__file__).resolve().parents[3] / "benchmarks" / "plain_tft.py"
 EXACT = 1e-9  # double precision: only the order of additions differs
 STATIC, HISTORICAL, FUTURE = 2, 7, 3
 HISTORY, HORIZON, HIDDEN, HEADS = 5, 3, 8, 2
 
 
-@pytest.fixture(scope="module")
-def plain_tft():
-    spec = spec_from_file_location("plain_tft", PLAIN)
-    module = module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules[spec.name]
-
-
 @pytest.fixture
-def plain(plain_tft):
+def plain(benchmark_named):
     torch.manual_seed(0)
     options = {"horizon": HORIZON, "hidden": HIDDEN, "heads": HEADS, "dropout": 0.1, "quantiles": 3}
-    return plain_tft.PlainTFT(STATIC, HISTORICAL, FUTURE, **options)
+    return benchmark_named("plain_tft").PlainTFT(STATIC, HISTORICAL, FUTURE, **options)
 
 
 @pytest.fixture
