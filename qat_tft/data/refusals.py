@@ -34,7 +34,8 @@ def refuse_missing(
         source: for messages.
         schema: the effective one.
         keys: for messages.
-        future_rows: whether the last rows of a series, those without a target, may lack the observed columns too.
+        future_rows: whether the last rows of a series, those without a target, may lack the observed columns too,
+            and any row the static ones, as long as another of its series has them.
 
     Raises:
         DataError: there is one.
@@ -42,6 +43,9 @@ def refuse_missing(
     strict = [column for column in rows.missing if preparation.policies.of(column, schema) is MissingPolicy.ERROR]
     for column in strict:
         if column in schema.static.real and rows.missing[column].count:
+            place = schema.group("static").columns.index(column)
+            if future_rows and not np.isnan(rows.static[:, place]).any():
+                continue
             series = keys.series_ids[int(keys.series[rows.missing[column].first[0]])]
             raise _refusal(column, rows.missing[column], name_series(schema.id, series), source, future=False)
     inserted = preparation.gaps == "fill"

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from qat_tft.data.columns import CategoryColumn, RealColumn
 from qat_tft.data.keys import Advance, Keys, grouped
@@ -122,12 +123,17 @@ class _Static:
         self.columns, self.keys = columns, keys
         self.values = np.full((len(keys.series_ids), columns.width), np.nan, np.float32)
         self._changed = [Rows() for _ in columns.names]
+        self._null: dict[int, np.float32] = {}  # place of a category column that a file lacks to the code of a null
 
     def take(self, arrays: dict[str, Array], first: int, series: npt.NDArray[np.int32]) -> None:
         """Note a block."""
         if not self.columns.names:
             return
         block = self.columns.take(arrays, first, self.columns.width)
+        for place, column in zip(self.columns.places[len(self.columns.real) :], self.columns.category, strict=True):
+            if pa.types.is_null(arrays[column.name].type):  # another file may tell the value
+                self._null[place] = block[0, place]
+                block[:, place] = np.nan
         for place, changed in zip(self.columns.places, self._changed, strict=True):
             there = np.flatnonzero(~np.isnan(block[:, place]))
             value, owner, known = block[there, place], series[there], self.values[:, place]
@@ -136,7 +142,10 @@ class _Static:
             changed.add(there[value != known[owner]] + first)
 
     def check(self, source: Source, schema: Schema) -> None:
-        """Refuse a column that changes within a series."""
+        """Refuse a column that changes within a series; a category that no file tells is a null."""
+        for place, code in self._null.items():
+            column = self.values[:, place]
+            column[np.isnan(column)] = code
         for name, rows in zip(self.columns.names, self._changed, strict=True):
             if rows.count:
                 series = self.keys.series_ids[int(self.keys.series[rows.first[0]])]

@@ -9,7 +9,6 @@ from typing import NamedTuple
 import torch
 from torch.utils.data import Dataset
 
-from qat_tft.data.missing import last_present
 from qat_tft.data.panel import Panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.vocabulary import UNKNOWN
@@ -82,26 +81,8 @@ class Windows(Dataset[Batch]):
         self.unknown_rate = unknown_rate if self.part is Part.TRAIN else 0.0
         self.skipped = tuple(panel.series_name(series) for series in self._too_short())
         self._index = self._find(split, stride)
-        self._known = _known_places(panel)
         if not len(self):
             raise self._no_windows(split)
-
-    @classmethod
-    def for_forecast(cls, panel: Panel, *, history: int, horizon: int) -> "Windows":
-        """One window per series: its first target row is the one after the last row with a target.
-
-        A series without ``horizon`` rows after that one gives its last window. Raises as the class does.
-        """
-        windows = cls(panel, history=history, horizon=horizon)
-        ends = panel.series_start[1:]
-        latest = last_present(panel.target.isnan().numpy(), panel.series_start.numpy())
-        after = torch.from_numpy(latest)[ends - 1] + 1
-        start = torch.minimum(after, ends - horizon) - history
-        fits = (after > 0) & (start >= panel.series_start[:-1] - windows._padding)
-        windows._index = WindowIndex.of(start[fits], start[fits] + 1, torch.arange(len(ends))[fits])
-        if not len(windows):
-            raise windows._no_windows(None)
-        return windows
 
     def __len__(self) -> int:
         """Number of windows."""
@@ -116,17 +97,7 @@ class Windows(Dataset[Batch]):
 
         Without ``mask_seed`` nothing is replaced. The same arguments give the same batch.
         """
-        count = len(indices)
-        series = self._index.series_of(indices)
-        first = self._index.rows(indices)
-        ahead = (first.unsqueeze(1) + torch.arange(self.history, self.history + self.horizon)).flatten()
-        batch = Batch(
-            static=self.panel.static[series],
-            historical=history_of(self.panel, first, self.history),
-            future=self.panel.gather(ahead).index_select(1, self._known).view(count, self.horizon, -1),
-            target=self.panel.target[ahead].view(count, self.horizon),
-            series=self.panel.series_code[series],
-        )
+        batch = batch_from(self.panel, self._index.rows(indices), self.history, self.horizon)
         return batch if mask_seed is None or not self.unknown_rate else self._with_unknown(batch, mask_seed)
 
     def target_rows(self, indices: int | Sequence[int] | torch.Tensor) -> torch.Tensor:
@@ -207,6 +178,26 @@ class Windows(Dataset[Batch]):
             codes = tensor[..., len(group.real) :]
             codes.masked_fill_(replaced if codes.ndim == 2 else replaced.unsqueeze(1), UNKNOWN)
         return batch._replace(series=batch.series.masked_fill(drawn[:, -1], UNKNOWN))
+
+
+def batch_from(panel: Panel, first: torch.Tensor, history: int, horizon: int) -> Batch:
+    """The windows whose first rows are ``first``, int64 [B]; it may lie before the series where histories are padded.
+
+    Args:
+        panel: encoded; it has the ``horizon`` rows after each history.
+        first: of each window.
+        history: rows of a history; the last one lies in the series.
+        horizon: rows to forecast.
+    """
+    ahead = (first.unsqueeze(1) + torch.arange(history, history + horizon)).flatten()
+    series = panel.series_at(first + history - 1)
+    return Batch(
+        static=panel.static[series],
+        historical=history_of(panel, first, history),
+        future=panel.gather(ahead).index_select(1, _known_places(panel)).view(len(first), horizon, -1),
+        target=panel.target[ahead].view(len(first), horizon),
+        series=panel.series_code[series],
+    )
 
 
 def history_of(panel: Panel, first: torch.Tensor, history: int) -> torch.Tensor:

@@ -59,7 +59,7 @@ class ForecastRows:
 
         Args:
             series: [N], place of each window's series in the panel.
-            origins: [N], row of the panel that is the last one of each window's history.
+            origins: [N], row of the panel that is the last one of each window's history; F rows follow it.
             quantiles: [N, F, Q], raw.
             levels: the Q quantiles; 0.1 becomes the column ``q0.1``.
             more: further columns of N x F values.
@@ -71,7 +71,8 @@ class ForecastRows:
             names = pa.array([panel.series_ids[one][place] for one in series.tolist()], pa.string())
             columns[column] = _in_type(names, type_).take(pa.array(window))
         columns[ORIGIN_COLUMN] = self._times(panel.time.numpy()[origins[window]])
-        columns[panel.schema.time] = self._times(step_times(panel, series, origins, horizon).reshape(-1))
+        coming = origins[:, None] + np.arange(1, horizon + 1)  # [N, F]
+        columns[panel.schema.time] = self._times(panel.time.numpy()[coming.reshape(-1)])
         columns[STEP_COLUMN] = pa.array(np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)))
         columns |= more or {}
         for place, level in enumerate(levels):
@@ -84,16 +85,6 @@ class ForecastRows:
             return pa.array(times)
         instants = pa.array(times).cast(pa.timestamp("ns", tz=self.panel.time_zone))
         return instants.cast(pa.date32()) if kind is TimeKind.DATE else instants
-
-
-def step_times(panel: Panel, series: Rows, origins: Rows, horizon: int) -> Rows:
-    """Return the times [N, F] of the steps after some origins; beyond a series' last row its last interval goes on."""
-    times, ends = panel.time.numpy(), panel.series_start.numpy()[series + 1]
-    last = ends - 1
-    interval = times[last] - times[np.maximum(last - 1, panel.series_start.numpy()[series])]
-    coming = origins[:, None] + np.arange(1, horizon + 1)
-    beyond = np.maximum(coming - last[:, None], 0)
-    return np.asarray(times[np.minimum(coming, last[:, None])] + beyond * interval[:, None])
 
 
 class ForecastFile:

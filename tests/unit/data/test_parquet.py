@@ -230,6 +230,27 @@ def test_other_gaps_are_refused_also_when_forecasting(
     )
 
 
+def test_future_rows_in_a_file_of_their_own_need_no_static_columns(write: Write) -> None:
+    schema = Schema(
+        time="time",
+        target="y",
+        id=("id",),
+        static=Columns(real=("size",), category=("kind",)),
+        known=Columns(real=("k",)),
+    )
+    past = {"id": ["a", "b"] * 2, "time": [1, 1, 2, 2], "y": [1.0] * 4, "size": [3.0, 4.0] * 2, "kind": ["x", "z"] * 2}
+    past_path = write({**past, "k": [5.0] * 4}, "past.parquet")
+    future_path = write({"id": ["a", "b", "a"], "time": [3, 3, 4], "k": [6.0, 7.0, 8.0]}, "future.parquet")
+    for paths in ([past_path, future_path], [future_path, past_path]):
+        panel = read_panel(paths, schema, future_rows=True)
+        kinds = [panel.dictionaries["kind"][int(code)] for code in panel.static[:, 1]]
+        assert (panel.static[:, 0].tolist(), kinds) == ([3.0, 4.0], ["x", "z"])
+        assert panel.values[:, 1].tolist() == [5.0, 5.0, 6.0, 8.0, 5.0, 5.0, 7.0]
+        assert torch.isnan(panel.target).tolist() == [False, False, True, True, False, False, True]
+    with pytest.raises(DataError, match="column 'size' is null or NaN"):
+        read_panel([past_path, future_path], schema)
+
+
 def test_a_column_name_with_a_dot_is_no_nested_path(write: Write) -> None:
     path = write({"time": [1, 2], "a.y": [1.0, 2.0], "a": [{"y": 5}, {"y": 6}]})
     assert read_panel(path, Schema(time="time", target="a.y")).target.tolist() == [1.0, 2.0]

@@ -252,16 +252,6 @@ def test_one_index_gives_a_batch_of_one() -> None:
     assert_equal(windows[3], windows[torch.tensor([3])])
 
 
-def test_a_forecast_window_begins_where_the_target_ends() -> None:
-    panel = panel_of([list(range(12)), list(range(12)), [1, 2]])
-    values = panel.values.clone()
-    values[8:12, 0] = torch.nan
-    windows = Windows.for_forecast(replace(panel, values=values), history=5, horizon=3)
-    assert windows.target_rows([0, 1])[:, 0].tolist() == [8, 21]
-    assert len(windows) == 2
-    assert not torch.isnan(windows[[0, 1]].historical).any()
-
-
 def test_empty_groups_have_the_last_size_0(write: Write) -> None:
     panel = read_panel(
         write({"time": list(range(9)), "y": [float(row) for row in range(9)]}), Schema(time="time", target="y")

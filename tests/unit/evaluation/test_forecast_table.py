@@ -34,12 +34,12 @@ def panel() -> Panel:
 def test_every_window_and_step_is_a_row_with_ids_in_their_own_type() -> None:
     quantiles = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
     rows = ForecastRows(panel(), (pa.int16(), pa.bool_()))
-    table = rows.table(np.array([1, 0]), np.array([8, 5]), quantiles, LEVELS, {"y": pa.array([1.0, None, 3.0, 4.0])})
+    table = rows.table(np.array([1, 0]), np.array([7, 3]), quantiles, LEVELS, {"y": pa.array([1.0, None, 3.0, 4.0])})
     assert table.to_pydict() == {
         "shop": [2, 2, 1, 1],
         "open": [False, False, True, True],
-        "forecast_origin": [6, 6, 15, 15],
-        "step": [9, 12, 18, 21],  # beyond a series, its last interval goes on
+        "forecast_origin": [3, 3, 9, 9],
+        "step": [6, 9, 12, 15],
         "forecast_step": [1, 2, 1, 2],
         "y": [1.0, None, 3.0, 4.0],
         "q0.1": [0.0, 2.0, 4.0, 6.0],

@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 from qat_tft.data.parquet import read_panel
-from qat_tft.data.windows import Windows
+from qat_tft.data.windows import batch_from
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.evaluation.forecast_table import ORIGIN_COLUMN, STEP_COLUMN
 from qat_tft.export.graph import FP32_FILE
@@ -25,7 +25,7 @@ from qat_tft.schema import Schema
 from qat_tft.training.run_folder import RunFolder
 
 ROUNDING = 1e-4  # torch and onnxruntime, two float32 evaluations of forecasts of about 50
-START = datetime(1970, 1, 1)
+START, ROWS = datetime(1970, 1, 1), 120
 
 
 @pytest.fixture(scope="module")
@@ -42,9 +42,12 @@ def file(exported_run: RunFolder) -> Forecaster:
 def forecast(file: Forecaster, tmp_path: Path) -> Callable[..., dict[str, list]]:
     """Write a table and forecast it; the forecasts as columns, the notes under ``notes``."""
 
-    def run(table: pa.Table, **options: str) -> dict[str, list]:
+    def run(table: pa.Table, *, future: pa.Table | None = None, **options: str) -> dict[str, list]:
         pq.write_table(table, tmp_path / "data.parquet")
-        predictions = forecast_parquet(file, tmp_path / "data.parquet", **options)
+        if future is not None:
+            pq.write_table(future, tmp_path / "future.parquet")
+        coming = None if future is None else tmp_path / "future.parquet"
+        predictions = forecast_parquet(file, tmp_path / "data.parquet", future=coming, **options)
         return predictions.table.to_pydict() | {"notes": list(predictions.notes)}
 
     return run
@@ -66,7 +69,7 @@ def test_forecasts_are_those_of_the_trained_model_from_the_last_possible_origin(
 ) -> None:
     panel = read_panel(exported_run.path / "data.parquet", exported_run.load_schema())
     preprocessing = exported_run.load_preprocessing()
-    last = Windows.for_forecast(preprocessing.encode(panel), history=6, horizon=3)[[0, 1]]
+    last = batch_from(preprocessing.encode(panel), torch.tensor([ROWS - 9, 2 * ROWS - 9]), 6, 3)
     scaling, model = preprocessing.scaling(), exported_run.load_fp32_model()
     scaled = scaling.scale_inputs(last.static, last.historical, last.future, last.series)
     expected = scaling.unscale_target(model(*scaled).quantiles, last.series).numpy()
@@ -104,13 +107,21 @@ def test_an_origin_can_be_named(table: pa.Table, forecast) -> None:
     assert found["q0.5"] == forecast(table.filter(rows))["q0.5"]
 
 
+def test_an_origin_between_two_rows_is_the_earlier_one(table: pa.Table, forecast) -> None:
+    expected = forecast(table, origin="1970-01-03T02:00")
+    assert forecast(table, origin="1970-01-03T02:59:59.999") == expected
+
+
 @pytest.mark.parametrize(
     ("origin", "message"),
     [
-        pytest.param("1970-01-05T23:00", "0 forecasts: .*around 1970-01-05T23:00", id="no rows after it"),
-        pytest.param("1970-01-01T02:00", "0 forecasts", id="too little history"),
-        pytest.param("1970-01-03T02:30", "0 forecasts", id="between two rows"),
-        pytest.param("tomorrow", "origin 'tomorrow' is not a time.*ISO 8601", id="not a time"),
+        pytest.param("1970-01-05T23:00", r"0 forecasts: .* around 1970-01-05T23:00.*origins from", id="nothing after"),
+        pytest.param("1970-01-01T02:00", "0 forecasts: every series needs 6 rows", id="too little history"),
+        pytest.param(
+            "1969-12-31", r"origin 1969-12-31 lies outside.*1970-01-01T00:00:00 to 1970-01-05T23:00:00", id="before"
+        ),
+        pytest.param("1970-01-06T00:00", "origin 1970-01-06T00:00 lies outside the data", id="after"),
+        pytest.param("tomorrow", r"origin 'tomorrow' is not a time.*ISO 8601.*Targets reach from", id="not a time"),
     ],
 )
 def test_an_origin_that_cannot_be_is_refused(table: pa.Table, forecast, origin: str, message: str) -> None:
@@ -118,11 +129,22 @@ def test_an_origin_that_cannot_be_is_refused(table: pa.Table, forecast, origin: 
         forecast(table, origin=origin)
 
 
-def test_a_series_that_is_too_short_is_skipped_by_name(table: pa.Table, forecast) -> None:
-    short = pc.and_(pc.equal(table["plant"], "south"), pc.greater(table["time"], table["time"][7]))
-    found = forecast(table.filter(pc.invert(short)))
+def before(table: pa.Table, plant: str, hour: int) -> pa.Array:
+    """Whether a row is of another plant, or lies before an hour."""
+    early = pc.less(table["time"], pa.scalar(START + timedelta(hours=hour), table["time"].type))
+    return pc.or_(pc.not_equal(table["plant"], plant), early)
+
+
+def test_a_series_without_a_row_at_the_origin_is_skipped_and_counted(table: pa.Table, forecast) -> None:
+    found = forecast(table.filter(before(table, "south", 40)), origin="1970-01-03T02:00")
     assert set(found["plant"]) == {"north"}
-    assert found["notes"] == ["1 series skipped, each needs 6 rows up to the origin and 3 after it: plant=south."]
+    assert found["notes"] == ["1 series skipped, without a row with a target at 1970-01-03T02:00: plant=south."]
+
+
+def test_a_series_that_is_too_short_is_skipped_by_name(table: pa.Table, forecast) -> None:
+    found = forecast(table.filter(before(table, "south", 8)))
+    assert set(found["plant"]) == {"north"}
+    assert found["notes"] == ["1 series skipped, with fewer than 6 rows up to the origin: plant=south."]
 
 
 def test_no_series_long_enough_says_what_is_needed_and_there(table: pa.Table, forecast) -> None:
@@ -130,14 +152,60 @@ def test_no_series_long_enough_says_what_is_needed_and_there(table: pa.Table, fo
         forecast(table.slice(0, 8))
 
 
+def test_too_few_rows_to_forecast_move_the_origin_back_and_the_series_is_named(table: pa.Table, forecast) -> None:
+    found = forecast(without_future(table, rows=2))
+    assert set(found["forecast_origin"]) == {START + timedelta(hours=116)}
+    assert found["notes"] == [
+        "2 series forecast from before their last target, which fewer than 3 rows follow: plant=north, plant=south."
+    ]
+
+
+KNOWN = ["plant", "time", "hour", "shift"]
+
+
+def halves(table: pa.Table, hour: int) -> tuple[pa.Table, pa.Table]:
+    """The rows before an hour, and the known columns of those from it on."""
+    early = pc.less(table["time"], pa.scalar(START + timedelta(hours=hour), table["time"].type))
+    return table.filter(early), table.filter(pc.invert(early)).select(KNOWN)
+
+
+def test_future_rows_may_come_from_a_second_file(table: pa.Table, forecast) -> None:
+    past, coming = halves(table, 117)
+    assert forecast(past, future=coming) == forecast(without_future(table, rows=3))
+    shuffled = coming.take(np.random.default_rng(0).permutation(coming.num_rows))
+    assert forecast(past, future=shuffled)["q0.5"] == forecast(table)["q0.5"]
+
+
+def test_series_that_the_second_file_lacks_rows_of_are_skipped_and_named(table: pa.Table, forecast) -> None:
+    past, coming = halves(table, 117)
+    found = forecast(past, future=coming.filter(before(coming, "south", 119)))
+    assert set(found["plant"]) == {"north"}
+    assert found["notes"] == [
+        "1 series skipped, with fewer than 3 rows after the origin (the first has 2 after 1970-01-05T20:00:00): "
+        "plant=south."
+    ]
+
+
+@pytest.mark.parametrize("column", KNOWN)
+def test_a_second_file_without_a_known_column_is_refused(table: pa.Table, forecast, column: str) -> None:
+    past, coming = halves(table, 117)
+    with pytest.raises(SchemaError, match=rf"future\.parquet: there is no column '{column}'"):
+        forecast(past, future=coming.drop_columns([column]))
+
+
+def test_a_second_file_that_repeats_rows_of_the_first_is_refused(table: pa.Table, forecast) -> None:
+    coming = halves(table, 117)[1]
+    with pytest.raises(DataError, match="rows repeat the series and time of another"):
+        forecast(table, future=coming)
+
+
 def test_an_unseen_category_is_counted_once_and_forecast_as_unknown(table: pa.Table, forecast) -> None:
     plants = pc.replace_substring(table["plant"], "south", "east")
     found = forecast(table.set_column(0, "plant", plants))
     assert found["plant"] == ["east"] * 3 + ["north"] * 3
     category, series = found["notes"]
-    assert category == "column 'plant' holds 1 value that training never saw, read as unknown: east."
-    assert series.startswith("1 series that training never saw, scaled with the statistics of all series")
-    assert series.endswith(": plant=east.")
+    assert category == "column 'plant' holds 1 value that no training row has, read as unknown in 1 series: east."
+    assert series == "1 series have no training row and are scaled by the statistics over all series: plant=east."
     assert found["q0.5"][3:] == forecast(table)["q0.5"][:3]
 
 
