@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from qat_tft.data.scaling import Scaling
+from qat_tft.data.transform import TargetTransform
 from qat_tft.data.windows import Batch
 from qat_tft.errors import RunFolderError
 from qat_tft.export.contract import RawForecaster
@@ -69,11 +70,13 @@ class NetworkUnits:
     forecast, is exact whatever the network does, and would make any error look small.
 
     Attributes:
-        center, scale: [N, P]; a raw forecast is `center + scale * network`.
+        center, scale: [N, P]; a forecast, transformed as the target is, is `center + scale * network`.
+        transform: of the target.
     """
 
     center: Tensor
     scale: Tensor
+    transform: TargetTransform
 
     @classmethod
     def of(cls, model: TemporalFusionTransformer, scaling: Scaling, windows: Batch) -> "NetworkUnits":
@@ -84,14 +87,15 @@ class NetworkUnits:
             repeats = -(-model.horizon // model.season)
             base, spread = season.repeat(1, repeats)[:, : model.horizon], float(model.spread)
         ends = torch.stack([base, base + spread], -1)
-        raw = scaling.unscale_target(ends, windows.series).double()
-        return cls(raw[..., 0], raw[..., 1] - raw[..., 0])
+        found = scaling.unstandardize_target(ends, windows.series).double()
+        return cls(found[..., 0], found[..., 1] - found[..., 0], scaling.transform)
 
     def __call__(self, quantiles: Array) -> Array:
         """Raw quantiles [n, P, Q] of the first n windows in units of the network's output."""
         count = len(quantiles)
         center, scale = self.center[:count].unsqueeze(-1).numpy(), self.scale[:count].unsqueeze(-1).numpy()
-        return np.asarray((quantiles - center) / scale, dtype=np.float32)
+        transformed = self.transform.apply(torch.from_numpy(quantiles)).numpy()
+        return np.asarray((transformed - center) / scale, dtype=np.float32)
 
 
 def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:

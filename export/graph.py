@@ -105,6 +105,7 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
         versions={package: version(package) for package in _PACKAGES},
         preparation=preprocessing.preparation,
         fills=preprocessing.fill_values(),
+        target_transform=str(preprocessing.transform),
     )
 
 

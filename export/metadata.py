@@ -55,6 +55,7 @@ class ModelMetadata:
         weights: SHA-256 of the run folder's weights file from which the graph was made.
         versions: package name to the version that wrote the file.
         preparation: what was done to rows before they became windows.
+        target_transform: name of the transform of the target before it is standardized; the file undoes it.
         fills: real column whose policy is ``forward`` or ``mean`` to the training means that stand in for missing
             values: one for all series, or one for each code of a series.
     """
@@ -74,6 +75,7 @@ class ModelMetadata:
     versions: Mapping[str, str] = field(default_factory=dict)
     preparation: Preparation = AS_IT_IS
     fills: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    target_transform: str = "none"
 
     def to_text(self) -> str:
         """The JSON text that ``from_text`` reads back."""
@@ -94,6 +96,7 @@ class ModelMetadata:
                 "weights": self.weights,
                 "versions": dict(self.versions),
                 "preparation": self.preparation.to_json(),
+                "target_transform": self.target_transform,
                 "fills": {column: list(means) for column, means in self.fills.items()},
             },
             ensure_ascii=False,
@@ -151,6 +154,7 @@ class ModelMetadata:
             weights=fields["weights"],
             versions=dict(fields["versions"]),
             preparation=Preparation.from_json(fields.get("preparation")),
+            target_transform=fields.get("target_transform", "none"),
             fills={column: tuple(map(float, means)) for column, means in fields.get("fills", {}).items()},
         )
 

@@ -103,9 +103,13 @@ class Scaling(nn.Module):
         is never higher (Chernozhukov, Fernandez-Val, Galichon 2010, "Quantile and probability curves without
         crossing", proposition 4).
         """
-        center, scale = self._target_statistics(series)
-        raw = self.transform.invert(quantiles * scale.unsqueeze(-1) + center.unsqueeze(-1))
+        raw = self.transform.invert(self.unstandardize_target(quantiles, series))
         return raw.sort(-1).values if raw.shape[-1] > 1 else raw
+
+    def unstandardize_target(self, quantiles: torch.Tensor, series: torch.Tensor) -> torch.Tensor:
+        """Scaled quantiles [B, horizon, Q] to the target's own units; to transformed ones where it is transformed."""
+        center, scale = self._target_statistics(series)
+        return quantiles * scale.unsqueeze(-1) + center.unsqueeze(-1)
 
     def _over_time(
         self, values: torch.Tensor, center: torch.Tensor, scale: torch.Tensor, series: torch.Tensor
