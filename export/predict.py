@@ -17,6 +17,7 @@ from qat_tft.data.future import can_extend, with_future_rows
 from qat_tft.data.panel import Panel
 from qat_tft.data.parquet import read_panel
 from qat_tft.data.source import open_source
+from qat_tft.data.transform import TargetTransform
 from qat_tft.data.vocabulary import Vocabulary
 from qat_tft.data.windows import batch_from
 from qat_tft.evaluation.forecast_table import ForecastRows
@@ -55,6 +56,7 @@ def forecast_parquet(
     rows = with_future_rows(read, metadata.horizon) if appended else read
     needs = Needs(metadata.preparation.min_history or metadata.history, metadata.horizon, appended)
     origins = find_origins(rows, needs, at=origin, strict=future is not None)
+    TargetTransform(metadata.target_transform).require_domain(rows)
     panel = _encoding(metadata).encode(rows)
     quantiles = np.concatenate([_forecast(file, panel, some) for some in origins.rows.split(_BATCH)])
     table = ForecastRows.of(panel, paths).table(
