@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from hypothesis import settings
 from torch import Tensor, nn
 
 from qat_tft.checkpointing.segments import SegmentRunner
@@ -16,6 +17,9 @@ from qat_tft.quantization.calibrate import calibrate
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.scheme import scheme_for
 from qat_tft.schema import GroupSize
+
+settings.register_profile("untimed", deadline=None)  # a busy machine is not a fault
+settings.load_profile("untimed")
 
 Inputs = tuple[Tensor, Tensor, Tensor]
 
