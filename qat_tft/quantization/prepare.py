@@ -146,18 +146,21 @@ def state_for(model: QATTemporalFusionTransformer, tensors: Mapping[str, Tensor]
 
 
 def require_calibrated(model: QATTemporalFusionTransformer) -> None:
-    """Check that every range has seen data.
+    """Check that every range has seen data and can be used.
 
     Raises:
-        CalibrationError: some quantizer saw no finite batch, or its scale cannot be used; it names them.
+        CalibrationError: some quantizer saw no finite batch or nothing but zeros, or its scale is not a positive finite
+            number; the quantizers with the first of these faults are named.
     """
-    missing = [name for name, quantizer in model.quantizers().items() if not quantizer.calibrated]
-    if missing:
+    faults = {name: quantizer.fault for name, quantizer in model.quantizers().items()}
+    for fault in dict.fromkeys(filter(None, faults.values())):
+        names = [name for name, found in faults.items() if found == fault]
         raise CalibrationError(
-            f"{len(missing)} of {len(model.quantizers())} quantizers were never calibrated",
-            where=", ".join(missing[:5]) + (", ..." if len(missing) > 5 else ""),
-            allowed="ranges observed on at least one finite batch, in every branch of the model",
-            next_step="calibrate the model on batches of the training part before quantizing or exporting it",
+            f"{len(names)} of {len(faults)} quantizers were {fault}",
+            where=", ".join(names[:5]) + (", ..." if len(names) > 5 else ""),
+            allowed="ranges of finite activations that are not all zero, observed in every branch of the model",
+            next_step="Calibrate the model on batches of the training part before quantizing or exporting it; "
+            "`qat-tft train --use-qat` does",
         )
 
 

@@ -76,10 +76,15 @@ class ActivationQuantizer(nn.Module):
         self.register_buffer("zero_point", torch.zeros(shape))
 
     @property
-    def calibrated(self) -> bool:
-        """Whether every range has seen at least one finite batch and has a usable scale."""
-        usable = torch.isfinite(self.scale) & (self.scale > 0)
-        return bool(((self.batches > 0) & usable).all())
+    def fault(self) -> str:
+        """What keeps some range from being used; empty where nothing does."""
+        if not bool((self.batches > 0).all()):
+            return "never calibrated"
+        if not bool((torch.isfinite(self.scale) & (self.scale > 0)).all()):
+            return "left with a scale that is not a positive finite number"
+        if bool((self.minimum == self.maximum).any()):
+            return "calibrated on nothing but zeros, a range of zero width"
+        return ""
 
     @property
     def per_variable(self) -> bool:

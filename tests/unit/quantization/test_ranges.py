@@ -104,16 +104,24 @@ def test_a_range_per_variable_does_not_depend_on_the_chunks():
 
 def test_a_quantizer_that_saw_nothing_is_not_calibrated():
     module = quantizer("calibrate", 3)
-    assert not module.calibrated
+    assert module.fault == "never calibrated"
     module(torch.ones(2, 4), slice(0, 2))
-    assert not module.calibrated, "the third variable was never seen"
+    assert module.fault == "never calibrated", "the third variable was never seen"
     module(torch.ones(1, 4), slice(2, 3))
-    assert module.calibrated
+    assert module.fault == ""
 
 
-def test_activations_that_are_all_zero_stay_zero():
+@pytest.mark.parametrize("scale", [math.nan, math.inf, 0.0, -1.0], ids=str)
+def test_a_scale_that_is_no_positive_finite_number_is_a_fault(scale):
+    module = quantizer("calibrate")
+    module(torch.ones(4))
+    module.scale.fill_(scale)
+    assert "not a positive finite number" in module.fault
+
+
+def test_activations_that_are_all_zero_stay_zero_and_are_a_fault():
     module = quantizer("calibrate")
     module(torch.zeros(4))
     module.phase = Phase.FROZEN
     assert torch.equal(module(torch.zeros(4)), torch.zeros(4))
-    assert module.calibrated
+    assert "a range of zero width" in module.fault
