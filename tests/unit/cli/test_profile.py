@@ -51,6 +51,7 @@ def test_tables_fit_80_columns_and_a_mode_without_enough_memory_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(StepSimulator, "__call__", lambda *shape: Footprint(MIB, 0, 0, 0, 0, flops=1))
+    monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setattr(turns, "in_fresh_process", answering)
     assert main(["profile", *SMALL, "--repeats", "2", "--checkpoint-segments", "lstm_encoder,lstm_decoder"]) == 0
     shown = capsys.readouterr()

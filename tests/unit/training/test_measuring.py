@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 
 import pytest
@@ -60,6 +61,16 @@ def test_every_step_after_the_first_is_timed(measured):
     for found in measured.values():
         assert [len(one.seconds) for one in found.rounds] == [2]
         assert found.seconds > 0
+
+
+def test_large_blocks_can_be_mapped_before_torch_is_there():
+    seen = subprocess.run(
+        [sys.executable, "-c", "import sys, qat_tft.training.fresh; print('torch' in sys.modules)"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert seen.stdout.strip() == "False"
 
 
 def test_a_batch_beyond_all_memory_is_said_to_run_out_of_it():
