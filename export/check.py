@@ -108,7 +108,7 @@ def _differences(side: str, wanted: Signature, found: Signature) -> Iterator[str
 
 
 def _run_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]:
-    if metadata.schema != run.load_schema():
+    if metadata.schema != run.load_effective_schema():
         yield f"the file was exported from another run than {run.path}: its schema differs"
     elif metadata.weights != weights_fingerprint(run, metadata.kind):
         yield f"the weights in {run.path} are not those the file was made from: export it again"
