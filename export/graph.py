@@ -66,6 +66,8 @@ def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: L
     plans: list[tuple[nn.Module, ModelMetadata, Path]] = [(fp32, metadata, run.path / FP32_FILE)]
     if int8:
         plans.append((*_integer_model(run, metadata, target, lstm), run.path / INT8_FILE))
+    for model, _, _ in plans:
+        _refuse_non_finite(model)
     graphs = [_verified(model, scaling, described, lstm_nodes) for model, described, _ in plans]
     contents = [graph.SerializeToString() for graph in graphs]
     if int8:
@@ -134,7 +136,6 @@ def _integer_model(
 
 
 def _verified(model: nn.Module, scaling: Scaling, metadata: ModelMetadata, lstm_nodes: int) -> ModelProto:
-    _refuse_non_finite(model)
     graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
     scheme = scheme_for(metadata.target) if metadata.target else None
     qdq.verify_graph(graph, lstm_nodes=lstm_nodes, portable=scheme is not None and scheme.standard_operators_only)
