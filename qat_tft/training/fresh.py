@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from qat_tft.checkpointing.heap import map_large_blocks
-from qat_tft.config import ModelConfig
+from qat_tft.config import ModelConfig, QuantizationConfig
 from qat_tft.schema import GroupSize
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Task:
         plain = {
             "shape": trial.shape.model_dump(mode="json"),
             "groups": [asdict(group) for group in trial.groups],
-            "target": trial.target,
+            "quantization": trial.quantization.model_dump(mode="json"),
             "precision": trial.precision,
         }
         return cls(plain, kind, tuple(sorted(segments)), windows, device, steps)
@@ -78,7 +78,8 @@ def trial_of(task: Task) -> Trial:
     static, historical, future = (
         GroupSize(**{**group, "cardinalities": tuple(group["cardinalities"])}) for group in groups
     )
-    return Trial(shape, (static, historical, future), task.trial["target"], task.trial["precision"])
+    quantization = QuantizationConfig(**task.trial["quantization"])
+    return Trial(shape, (static, historical, future), quantization, task.trial["precision"])
 
 
 def measured(task: Task) -> Measurement:

@@ -133,7 +133,7 @@ def make_profile(
         ConfigError: the device or number format is not there.
     """
     device = make_accelerator(config.training).device.type
-    simulator = StepSimulator(config.model, groups, config.quantization.target, config.training.precision)
+    simulator = StepSimulator(config.model, groups, config.quantization, config.training.precision)
     batch = config.training.batch_size
     rows = rows_of(("fp32", "qat") if config.quantization.use_qat else ("fp32",), own)
     simulated = simulate(simulator, rows, batch, progress)

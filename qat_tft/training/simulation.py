@@ -41,7 +41,7 @@ def workload_of(config: RunConfig, groups: Groups) -> Workload:
     """Return what the planner has to know of a run: its phases, batch, chunk and accumulation."""
     training, quantization = config.training, config.quantization
     return Workload(
-        StepSimulator(config.model, groups, quantization.target, training.precision),
+        StepSimulator(config.model, groups, quantization, training.precision),
         ("fp32", "qat") if quantization.use_qat else ("fp32",),
         training.batch_size,
         config.model.selection_chunk,

@@ -5,18 +5,18 @@ Legend: B batch, T history, F horizon; Vs, Vh, Vf columns of the static, histori
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from qat_tft.checkpointing.segments import SegmentRunner
-from qat_tft.config import ModelConfig
+from qat_tft.config import ModelConfig, QuantizationConfig
 from qat_tft.model.loss import quantile_loss
 from qat_tft.quantization.ranges import Phase
 from qat_tft.schema import GroupSize
-from qat_tft.training.build import build_qat_model, model_of_sizes
+from qat_tft.training.build import configured_qat_model, model_of_sizes
 
 Groups = tuple[GroupSize, GroupSize, GroupSize]
 
@@ -28,13 +28,13 @@ class Trial:
     Attributes:
         shape: the model's configuration.
         groups: widths of the static, historical and future group.
-        target: profile of the quantization-aware model.
+        quantization: how the quantization-aware model is made.
         precision: number format of the forward pass; on the CPU fp16 counts as bf16, which is as wide.
     """
 
     shape: ModelConfig
     groups: Groups
-    target: str = "x86"
+    quantization: QuantizationConfig = field(default_factory=QuantizationConfig)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     def build(self, kind: str) -> nn.Module:
@@ -42,7 +42,7 @@ class Trial:
         model = model_of_sizes(self.shape, self.groups)
         if kind == "fp32":
             return model.train()
-        quantized = build_qat_model(model, self.target)
+        quantized = configured_qat_model(model, self.quantization)
         quantized.set_phase(Phase.QAT)
         return quantized.train()
 
