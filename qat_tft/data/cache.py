@@ -30,7 +30,7 @@ HEADER = "header.json"
 _UNFINISHED = ".unfinished"
 _ABANDONED = 86_400  # seconds after which an unfinished folder belongs to nobody
 _ARRAYS = ("values", "time", "static", "series_start", "segment_start")
-_PLAIN = ("series_ids", "time_zone", "dictionaries", "notes", "fingerprint")
+_PLAIN = ("series_ids", "time_zone", "dictionaries", "notes", "largest", "fingerprint")
 
 Read = Callable[[Storage], Panel]
 
@@ -191,6 +191,7 @@ def _panel(header: dict[str, Any], arrays: dict[str, Array], source: Source) -> 
         source=source.label,
         notes=tuple(header["notes"]),
         preparation=Preparation.from_json(header["preparation"]),
+        largest=header["largest"],
         fingerprint=header["fingerprint"],
     )
 

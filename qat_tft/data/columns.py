@@ -67,6 +67,11 @@ class RealColumn:
         self._low, self._high = float(np.fmin(self._low, low)), float(np.fmax(self._high, high))
         return narrow
 
+    @property
+    def largest(self) -> float:
+        """The largest magnitude so far; 0 where no value is there."""
+        return max(abs(self._low), abs(self._high)) if self._low <= self._high else 0.0
+
     def note(self) -> str:
         """After the last block: what float32 loses of the values, or "".
 
@@ -80,7 +85,7 @@ class RealColumn:
                 allowed="finite numbers",
                 next_step="Correct or drop these rows, or leave the column out.",
             )
-        largest = max(abs(self._low), abs(self._high)) if self._low <= self._high else 0.0
+        largest = self.largest
         if largest > float(np.finfo(np.float32).max):
             raise DataError(
                 f"column '{self.name}' reaches {largest:.3g}, too large for float32",

@@ -16,7 +16,7 @@ from qat_tft.data.storage import Storage
 from qat_tft.schema import Group
 
 _BLOCK = 2**20
-_SAMPLED_RUNS, _SAMPLED_ROWS = 64, 2**14
+_SAMPLED_RUNS, _SAMPLED_ROWS = 64, 2**12
 
 _Ints = npt.NDArray[np.int64]
 

@@ -5,6 +5,7 @@ S series, V columns, n rows of a block.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -61,12 +62,17 @@ class Moments:
         if not len(series):
             return
         begins = np.flatnonzero(np.diff(series, prepend=-1))
+        lengths = np.diff(begins, append=len(series))
         there = ~np.isnan(values)
-        values = np.where(there, values, 0.0)
-        count = np.add.reduceat(there.astype(np.int64), begins)
-        mean = np.add.reduceat(values, begins) / np.maximum(count, 1)
-        apart = np.where(there, values - np.repeat(mean, np.diff(begins, append=len(series)), axis=0), 0.0)
-        self._merge(series[begins], count, mean, np.add.reduceat(apart**2, begins))
+        count = np.repeat(lengths[:, None], values.shape[1], axis=1)
+        if not there.all():
+            values = np.where(there, values, 0.0)
+            count = _sums(there.astype(np.int64), begins)
+        mean = _sums(values, begins) / np.maximum(count, 1)
+        apart = values - (mean if len(begins) == 1 else np.repeat(mean, lengths, axis=0))
+        apart *= apart
+        apart[~there] = 0.0
+        self._merge(series[begins], count, mean, _sums(apart, begins))
 
     def _merge(self, series: _Ints, count: _Ints, mean: _Floats, squares: _Floats) -> None:
         # Chan, Golub and LeVeque (1983): moments of two samples from those of each, without cancellation.
@@ -76,6 +82,13 @@ class Moments:
         self.count[series] += count
         self.mean[series] += shift * count / both
         self.squares[series] += squares + shift**2 * before * count / both
+
+
+def _sums(values: npt.NDArray[Any], begins: _Ints) -> npt.NDArray[Any]:
+    """Sums over runs of rows, [runs, V]."""
+    if len(begins) == 1:  # several times as fast, and what a block of a long series is
+        return np.asarray(values.sum(axis=0, keepdims=True))
+    return np.add.reduceat(values, begins)
 
 
 def training_blocks(panel: Panel, ends: torch.Tensor) -> Iterator[tuple[_Ints, npt.NDArray[np.float32]]]:

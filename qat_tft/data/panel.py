@@ -83,6 +83,7 @@ class Panel:
         source: the file or files, for messages.
         notes: what a user should know about the data although it is no error; one sentence each.
         preparation: what was done to the rows of the file.
+        largest: largest magnitude of real columns of the files that are in ``values``.
         fingerprint: changes whenever a value, time, series or category does; "" where none was taken.
         fills: what ``gather`` puts in the place of missing values, which are NaN in ``values``.
     """
@@ -102,6 +103,7 @@ class Panel:
     source: str = ""
     notes: tuple[str, ...] = ()
     preparation: Preparation = AS_IT_IS
+    largest: dict[str, float] = field(default_factory=dict)
     fingerprint: str = ""
     fills: tuple[Fill, ...] = ()
     segment_start: torch.Tensor | None = None

@@ -115,6 +115,7 @@ def _read(
         source=source.label,
         notes=(*_lacking(source, schema), *rows.notes),
         preparation=preparation,
+        largest=rows.largest,
         segment_start=None if segments is None else torch.from_numpy(segments),
     )
     return panel if future_rows else replace(panel, fingerprint=fingerprint(panel))

@@ -33,6 +33,7 @@ class SortedRows:
         starts: int64 [S + 1], first row of each series, and the number of rows.
         dictionaries: values of each category column in the order of their codes.
         missing: rows of the files in which a real column is null or NaN.
+        largest: largest magnitude of each real column of the history.
         notes: what a user should know, one sentence each.
     """
 
@@ -42,6 +43,7 @@ class SortedRows:
     starts: npt.NDArray[np.int64]
     dictionaries: dict[str, tuple[str, ...]]
     missing: dict[str, Rows]
+    largest: dict[str, float]
     notes: tuple[str, ...]
 
 
@@ -78,6 +80,7 @@ def read_rows(
         keys.starts,
         history.dictionaries() | static.columns.dictionaries(),
         history.missing() | static.columns.missing(),
+        {column.name: column.largest for column in history.real},
         notes,
     )
 

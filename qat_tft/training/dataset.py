@@ -21,6 +21,8 @@ from qat_tft.schema import Schema
 FILL_VALUE = 1e9
 """Standard deviations from the training mean at which a number is no measurement but stands for a missing one."""
 
+_LARGEST_LOGARITHM = 104.0  # magnitude of the logarithm of any positive float32, which a transformed target may be
+
 
 @dataclass(frozen=True)
 class RunData:
@@ -129,6 +131,8 @@ def _refuse_fill_values(panel: Panel, fitted: Preprocessing) -> None:
         place = int(far.any(0).int().argmax())
         series = torch.nonzero(far[:, place]).flatten()
         raise _fill_value(panel, static[place], int(panel.series_start[series[0]]), len(series), static=True)
+    if not _may_be_far(panel, fitted):
+        return
     first, count = torch.zeros(len(history), dtype=torch.int64), torch.zeros(len(history), dtype=torch.int64)
     for rows in panel.blocks_before(panel.series_start[1:]):
         far = _scaled(panel, scaling, rows)[1][:, : len(history)].abs() >= FILL_VALUE  # a missing one is NaN
@@ -138,6 +142,18 @@ def _refuse_fill_values(panel: Panel, fitted: Preprocessing) -> None:
     if bool(count.any()):
         place = int((count > 0).int().argmax())
         raise _fill_value(panel, history[place], int(first[place]), int(count[place]), static=False)
+
+
+def _may_be_far(panel: Panel, fitted: Preprocessing) -> bool:
+    """Whether a value of the history may be that far: told from the largest of each column, without a pass."""
+    for column in panel.schema.group("historical").real:
+        if column not in panel.largest:  # derived: an indicator, or a place in the calendar
+            continue
+        statistics = fitted.statistics[column]
+        largest = max(panel.largest[column], _LARGEST_LOGARITHM)
+        if largest + max(map(abs, statistics.center)) >= FILL_VALUE * min(statistics.scale):
+            return True
+    return False
 
 
 def _scaled(panel: Panel, scaling: Scaling, rows: Tensor) -> tuple[Tensor, Tensor]:
