@@ -40,8 +40,9 @@ def with_fills(panel: Panel, means: FillValues) -> Panel:
     )
     once = panel.static.clone()
     for place, column in enumerate(static.real):
-        if policies.of(column, schema) is not MissingPolicy.ERROR:
-            once[:, place] = torch.where(once[:, place].isnan(), _by_series(panel, column, means), once[:, place])
+        missing = once[:, place].isnan()
+        if bool(missing.any()) and policies.of(column, schema) is not MissingPolicy.ERROR:
+            once[missing, place] = _by_series(panel, column, means)[missing]
     return dataclasses.replace(panel, static=once, fills=fills)
 
 
