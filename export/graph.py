@@ -59,9 +59,9 @@ def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: L
         CalibrationError: a range of the model was never observed or is not finite.
     """
     start = time.monotonic()
-    metadata = _metadata_of(run)
-    scaling = run.load_preprocessing().scaling()
     fp32 = run.load_fp32_model().folded()
+    scaling = run.load_preprocessing().scaling()
+    metadata = _metadata_of(run)
     lstm_nodes = sum(module.num_layers for module in fp32.modules() if isinstance(module, nn.LSTM))
     plans: list[tuple[nn.Module, ModelMetadata, Path]] = [(fp32, metadata, run.path / FP32_FILE)]
     if int8:

@@ -34,6 +34,7 @@ def inspect(
 
     ids = None if id is None else [name.strip() for name in id.split(",") if name.strip()]
     inspection = inspect_file(file[0] if len(file) == 1 else file, time=time, target=target, ids=ids)
+    written = None if write_schema is None else inspection.write_schema(write_schema)
     console.emit(inspection, json=json)
-    if write_schema is not None:
-        console.note(f"Schema written to {inspection.write_schema(write_schema)}")
+    if written is not None:
+        console.note(f"Schema written to {written}")
