@@ -28,6 +28,7 @@ from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, or
 from qat_tft.export.rewrite import shorten
 from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.scheme import require_safe, scheme_for
+from qat_tft.training.files import read_bytes
 from qat_tft.training.run_folder import RunFolder
 
 FP32_FILE = "model.fp32.onnx"
@@ -88,9 +89,9 @@ def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: L
 
 
 def weights_fingerprint(run: RunFolder, kind: Precision) -> str:
-    """SHA-256 of the weights in a run folder from which a file of this kind is made."""
+    """SHA-256 of the weights in a run folder from which a file of this kind is made; RunFolderError without them."""
     name = "fp32.safetensors" if kind == "fp32" else "qat.safetensors"
-    return sha256((run.path / name).read_bytes()).hexdigest()
+    return sha256(read_bytes(run.path / name)).hexdigest()
 
 
 def _metadata_of(run: RunFolder) -> ModelMetadata:

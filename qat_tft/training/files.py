@@ -66,6 +66,18 @@ def read_text(path: Path) -> str:
         raise _cannot_read(path, failure) from None
 
 
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file of a run folder.
+
+    Raises:
+        RunFolderError: the file is missing or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as failure:
+        raise _cannot_read(path, failure) from None
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file of a run folder.
 
