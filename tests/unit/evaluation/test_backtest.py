@@ -84,6 +84,7 @@ def test_the_file_has_one_row_per_origin_step_series_and_model(tmp_path: Path) -
     assert all(row["step"] == row["forecast_origin"] + row["forecast_step"] for row in listed)
     assert sum(row["y"] is None for row in listed) == 2
     scored = [row for row in listed if row["y"] is not None]
+    assert all(row["y"] == row["step"] + 100 * (row["name"] == "b") for row in scored)
     errors = {model: [abs(row["q0.5"] - row["y"]) for row in scored if row[MODEL_COLUMN] == model] for model in found}
     assert set(errors["right"]) == {0.0}
     assert sum(errors["high"]) / len(errors["high"]) == found["high"].overall.mae
