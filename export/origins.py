@@ -74,7 +74,7 @@ def find_origins(panel: Panel, needs: Needs, *, at: str | None = None, strict: b
         wanted = panel.first_at(panel.series_start, instant + 1) - 1
         gone = (wanted < first) | (wanted > known) | ((wanted == end - 1) & (panel.time[wanted] < instant))
         wanted = torch.where(gone, -1, wanted)
-    begin, stop = _segment(panel, wanted)
+    begin, stop = _stretch(panel, wanted)
     origins = wanted
     if at is None and not (strict or needs.appended):
         origins = torch.minimum(wanted, stop - 1 - needs.future)
@@ -94,11 +94,11 @@ def find_origins(panel: Panel, needs: Needs, *, at: str | None = None, strict: b
     return Origins(chosen, origins[chosen], tuple(note for note in notes if note))
 
 
-def _segment(panel: Panel, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """First row, and row after the last, of the segments that hold these rows."""
-    segments = panel.segments
-    place = (torch.searchsorted(segments, rows.contiguous(), right=True) - 1).clamp(min=0)
-    return segments[place], segments[place + 1]
+def _stretch(panel: Panel, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """First row, and row after the last, of the stretches that hold these rows."""
+    stretches = panel.stretches
+    place = (torch.searchsorted(stretches, rows.contiguous(), right=True) - 1).clamp(min=0)
+    return stretches[place], stretches[place + 1]
 
 
 def _instant(panel: Panel, at: str, known: Tensor) -> int:

@@ -29,7 +29,7 @@ FORMAT = 1
 HEADER = "header.json"
 _UNFINISHED = ".unfinished"
 _ABANDONED = 86_400  # seconds after which an unfinished folder belongs to nobody
-_ARRAYS = ("values", "time", "static", "series_start", "segment_start")
+_ARRAYS = ("values", "time", "static", "series_start", "stretch_start")
 _PLAIN = ("series_ids", "time_zone", "dictionaries", "notes", "largest", "fingerprint")
 
 Read = Callable[[Storage], Panel]
@@ -182,7 +182,7 @@ def _panel(header: dict[str, Any], arrays: dict[str, Array], source: Source) -> 
         time=as_tensor(arrays["time"]),
         static=small["static"],
         series_start=small["series_start"],
-        segment_start=small.get("segment_start"),
+        stretch_start=small.get("stretch_start"),
         series_ids=[tuple(ids) for ids in header["series_ids"]],
         series_code=small["series_start"].new_zeros(len(header["series_ids"])),
         time_kind=TimeKind(header["time_kind"]),

@@ -57,5 +57,5 @@ def with_future_rows(panel: Panel, steps: int) -> Panel:
         values=torch.from_numpy(np.insert(panel.values.numpy(), at, coming, axis=0)),
         time=torch.from_numpy(np.insert(time, at, times)),
         series_start=moved(panel.series_start),
-        segment_start=None if panel.segment_start is None else moved(panel.segment_start),
+        stretch_start=None if panel.stretch_start is None else moved(panel.stretch_start),
     )

@@ -1,4 +1,4 @@
-"""What is done about time steps without a row: refused, reported, filled, or made the borders of segments."""
+"""What is done about time steps without a row: refused, reported, filled, or made the borders of stretches."""
 
 from dataclasses import replace
 
@@ -29,7 +29,7 @@ def prepare_gaps(
     keys: Keys,
     storage: Storage,
 ) -> tuple[SortedRows, _Ints | None, Preparation]:
-    """The rows, the starts of segments where the policy is ``split``, and the preparation with the step it went by.
+    """The rows, the starts of stretches where the policy is ``split``, and the preparation with the step it went by.
 
     Raises:
         DataError: there are gaps and the policy is ``error``; or it is ``fill`` and rows lie off the step, or far
@@ -51,8 +51,8 @@ def prepare_gaps(
     if policy == "error":
         raise _refusal(found, source, "Add the rows, or choose --gaps ignore, split or fill.")
     if policy == "split":
-        segments = np.union1d(rows.starts, gaps.rows)
-        return _noted(rows, f"{found}; no window spans them (data.gaps = split)."), segments, preparation
+        stretches = np.union1d(rows.starts, gaps.rows)
+        return _noted(rows, f"{found}; no window spans them (data.gaps = split)."), stretches, preparation
     if policy == "ignore":
         note = f"{found}; the next row is taken for the next step (data.gaps = ignore)."
         return _noted(rows, note), None, preparation

@@ -1,4 +1,4 @@
-"""Time steps without a row: found, reported, and refused, filled or made the borders of segments.
+"""Time steps without a row: found, reported, and refused, filled or made the borders of stretches.
 
 R rows, S series, G gaps.
 """

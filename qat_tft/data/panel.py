@@ -70,7 +70,7 @@ class Panel:
         static: float32 [S, Vs]; the columns are those of ``schema.group("static")``.
         time: int64 [R]; see TimeKind.
         series_start: int64 [S + 1]; series s has the rows from series_start[s] up to series_start[s + 1].
-        segment_start: int64 [G + 1], likewise for the runs of rows that no window may leave; None where these are
+        stretch_start: int64 [G + 1], likewise for the runs of rows that no window may leave; None where these are
             the series.
         series_ids: the values of the id columns of each series, as text; () where there is no id column.
         series_code: int64 [S], index of each series among those seen in training, 0 = unseen; 0 before encoding.
@@ -106,7 +106,7 @@ class Panel:
     largest: dict[str, float] = field(default_factory=dict)
     fingerprint: str = ""
     fills: tuple[Fill, ...] = ()
-    segment_start: torch.Tensor | None = None
+    stretch_start: torch.Tensor | None = None
 
     @property
     def rows(self) -> int:
@@ -134,9 +134,9 @@ class Panel:
         return torch.repeat_interleave(torch.arange(len(self.series_ids)), self.lengths)
 
     @property
-    def segments(self) -> torch.Tensor:
+    def stretches(self) -> torch.Tensor:
         """Runs of rows that no window may leave, int64 [G + 1]: run g has the rows from entry g up to entry g + 1."""
-        return self.series_start if self.segment_start is None else self.segment_start
+        return self.series_start if self.stretch_start is None else self.stretch_start
 
     def gather(self, rows: torch.Tensor) -> torch.Tensor:
         """These rows, float32 [rows, Vh], a copy: missing values filled, category columns as vocabulary codes.

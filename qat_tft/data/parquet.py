@@ -98,7 +98,7 @@ def _read(
     rows = read_rows(source, schema, effective, keys, storage, advance)
     pa.default_memory_pool().release_unused()  # nothing more is read, and what it holds would stay with the process
     rows = without_duplicates(rows, preparation.duplicates, source, effective, keys)
-    rows, segments, preparation = prepare_gaps(rows, preparation, source, effective, keys, storage)
+    rows, stretches, preparation = prepare_gaps(rows, preparation, source, effective, keys, storage)
     refuse_missing(rows, preparation, source, effective, keys, future_rows=future_rows)
     rows = fill_in(rows, preparation, effective, keys, where=source.label)
     panel = Panel(
@@ -116,7 +116,7 @@ def _read(
         notes=(*_lacking(source, schema), *rows.notes),
         preparation=preparation,
         largest=rows.largest,
-        segment_start=None if segments is None else torch.from_numpy(segments),
+        stretch_start=None if stretches is None else torch.from_numpy(stretches),
     )
     return panel if future_rows else replace(panel, fingerprint=fingerprint(panel))
 

@@ -36,7 +36,7 @@ class Windows(Dataset[Batch]):
     preparation has a ``min_history``, windows may begin before their first row: such a history is padded at the
     front with copies of that row, marked by 0 in the column ``history.present``.
 
-    Steps are rows: a gap in time breaks a window only where the panel has segments. Windows stand in the order of
+    Steps are rows: a gap in time breaks a window only where the panel has stretches. Windows stand in the order of
     series, then of time.
 
     Args:
@@ -125,15 +125,15 @@ class Windows(Dataset[Batch]):
         return [int(series) for series in torch.nonzero(short).flatten()]
 
     def _find(self, split: Split | None, stride: int) -> WindowIndex:
-        segments = self.panel.segments
-        begin, end = segments[:-1] - self._padding, segments[1:]  # of first rows of windows, and of all their rows
+        stretches = self.panel.stretches
+        begin, end = stretches[:-1] - self._padding, stretches[1:]  # of first rows of windows, and of all their rows
         if split is not None and self.part is not None:
             since, until = split.bounds(self.part)
-            target = self.panel.first_at(segments, since) - self.history
+            target = self.panel.first_at(stretches, since) - self.history
             begin = torch.maximum(begin, target)
-            end = self.panel.first_at(segments, until)
+            end = self.panel.first_at(stretches, until)
         end = end - self.history - self.horizon + 1
-        index = WindowIndex.of(begin, end, self.panel.series_at(segments[:-1]), stride)
+        index = WindowIndex.of(begin, end, self.panel.series_at(stretches[:-1]), stride)
         return index if self.panel.has_every_target else index.where(self._has_target())
 
     def _has_target(self) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -205,15 +205,15 @@ def history_of(panel: Panel, first: torch.Tensor, history: int) -> torch.Tensor:
 
     Args:
         panel: where they stand.
-        first: int64 [B]; a row before the beginning of its segment stands for padding.
-        history: rows of a history; the last one lies in the segment.
+        first: int64 [B]; a row before the beginning of its stretch stands for padding.
+        history: rows of a history; the last one lies in the stretch.
     """
     rows = first.unsqueeze(1) + torch.arange(history)  # [B, history]
     present = panel.schema.group("historical").present
     if present is None:
         return panel.gather(rows.flatten()).view(len(first), history, -1)
-    segments = panel.segments
-    begin = segments[torch.searchsorted(segments, rows[:, -1:].contiguous(), right=True) - 1]
+    stretches = panel.stretches
+    begin = stretches[torch.searchsorted(stretches, rows[:, -1:].contiguous(), right=True) - 1]
     values = panel.gather(torch.maximum(rows, begin).flatten()).view(len(first), history, -1)
     values[..., present].masked_fill_(rows < begin, 0)
     return values

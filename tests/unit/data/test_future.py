@@ -116,12 +116,12 @@ def test_a_panel_with_other_known_columns_is_not_extended(
         with_future_rows(panel, 2)
 
 
-def test_segments_end_where_their_rows_do(write: Write, cities: Callable[..., dict[str, Any]]) -> None:
+def test_stretches_end_where_their_rows_do(write: Write, cities: Callable[..., dict[str, Any]]) -> None:
     schema = Schema(time="time", target="y", id=("city",))
     panel = read_panel(write(cities(12)), schema, Preparation(calendar=("hour",)))
-    split = replace(panel, segment_start=torch.tensor([0, 5, 12, 20, 24]))
-    assert with_future_rows(split, 3).segments.tolist() == [0, 5, 15, 23, 30]
-    assert with_future_rows(panel, 3).segments.tolist() == [0, 15, 30]
+    split = replace(panel, stretch_start=torch.tensor([0, 5, 12, 20, 24]))
+    assert with_future_rows(split, 3).stretches.tolist() == [0, 5, 15, 23, 30]
+    assert with_future_rows(panel, 3).stretches.tolist() == [0, 15, 30]
 
 
 def test_dates_stay_dates(write: Write) -> None:

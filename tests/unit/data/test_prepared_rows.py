@@ -183,7 +183,7 @@ def test_the_step_of_the_training_data_is_kept_for_files_that_would_show_another
     trained = read(write, HOURLY, gaps="split").preparation
     assert trained.step == ("duration", 1)
     sparse = read_panel(written(write, [("a", time, 1.0, "u") for time in (0, 2, 4)]), SCHEMA, trained)
-    assert sparse.segments.tolist() == [0, 1, 2, 3]
+    assert sparse.stretches.tolist() == [0, 1, 2, 3]
 
 
 def test_calendar_columns_of_inserted_rows_are_those_of_their_times(write: Write) -> None:

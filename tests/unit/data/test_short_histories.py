@@ -92,7 +92,7 @@ def test_every_row_with_enough_rows_before_it_is_forecast_from_what_is_there(
 
 
 def test_padding_begins_at_a_gap_that_windows_may_not_span() -> None:
-    panel = replace(panel_of([12], 2), segment_start=torch.tensor([0, 7, 12]))
+    panel = replace(panel_of([12], 2), stretch_start=torch.tensor([0, 7, 12]))
     windows = Windows(panel, history=4, horizon=2)
     targets = windows.target_rows(range(len(windows)))[:, 0].tolist()
     assert targets == [2, 3, 4, 5, 9, 10]
