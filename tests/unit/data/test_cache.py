@@ -55,7 +55,17 @@ def assert_same(one: Panel, other: Panel) -> None:
         assert first.dtype == second.dtype
         assert torch.equal(first.nan_to_num(1e9), second.nan_to_num(1e9)), name
     assert torch.equal(one.stretches, other.stretches)
-    for name in ("schema", "series_ids", "time_kind", "time_zone", "dictionaries", "source", "notes", "largest", "preparation"):
+    for name in (
+        "schema",
+        "series_ids",
+        "time_kind",
+        "time_zone",
+        "dictionaries",
+        "source",
+        "notes",
+        "largest",
+        "preparation",
+    ):
         assert getattr(one, name) == getattr(other, name), name
     assert one.fingerprint == other.fingerprint == fingerprint(other)
 
