@@ -46,7 +46,7 @@ def test_moments_do_not_depend_on_the_blocks(
     for owner, values in training_blocks(panel, ends):
         found.add(owner, values.astype(np.float64))
     trained = [one[:before] for one in series]
-    for place, rows_of in enumerate([*trained, sum(trained, [])]):
+    for place, rows_of in enumerate([*trained, [row for rows in trained for row in rows]]):
         rows = np.array(rows_of, np.float64).reshape(-1, 2)
         moments, at = (found, place) if place < len(series) else (found.over_all(), 0)
         for column in range(2):
