@@ -142,7 +142,7 @@ def _instant(panel: Panel, option: str, text: str) -> int:
 
 
 def _in_sample(panel: Panel, split: Split, windows: Windows, indices: Tensor) -> tuple[Tensor, list[str]]:
-    """Return which rows the naive errors come from, bool [R]: the training rows, else those before the span."""
+    """Return the rows before which naive errors are taken, int64 [S]: training rows, else those before the span."""
     first = int(panel.time[windows.target_rows(indices)[:, 0]].min())
     notes = []
     if first < split.test_from:
@@ -150,11 +150,11 @@ def _in_sample(panel: Panel, split: Split, windows: Windows, indices: Tensor) ->
             f"The span begins before the test part ({panel.time_text(split.test_from)}): "
             "the models have seen rows of it."
         )
-    training = panel.time < split.validation_from
-    if bool(training.any()):
-        return training, notes
+    ends = panel.first_at(panel.series_start, split.validation_from)
+    if bool((ends > panel.series_start[:-1]).any()):
+        return ends, notes
     notes.append("These data hold no training row of the run: naive errors are those of the rows before the span.")
-    return panel.time < first, notes
+    return panel.first_at(panel.series_start, first), notes
 
 
 def _unscaled(panel: Panel, scale: Tensor, places: list[int]) -> list[str]:

@@ -77,20 +77,18 @@ class SeasonalNaive:
     latest: Tensor | None
 
     @classmethod
-    def fit(
-        cls, panel: Panel, training: Tensor, *, season: int, horizon: int, levels: tuple[float, ...]
-    ) -> SeasonalNaive:
+    def fit(cls, panel: Panel, ends: Tensor, *, season: int, horizon: int, levels: tuple[float, ...]) -> SeasonalNaive:
         """Collect the errors of the point forecast.
 
         Args:
             panel: all rows; a target may be NaN.
-            training: bool [R], true for training rows.
+            ends: int64 [S], the row after the last training row of each series.
             season: rows of one season.
             horizon: steps to forecast.
             levels: quantiles, ascending.
         """
         back = -(-horizon // season)
-        rows = _sample(torch.nonzero(training).squeeze(1))
+        rows = _sample(panel, ends)
         offsets = torch.stack([_offsets(panel, rows, k * season, levels) for k in range(1, back + 1)], dim=1)
         center = torch.nanmedian(panel.target[rows]).nan_to_num(0.0)
         missing = torch.isnan(panel.target).numpy()
@@ -118,8 +116,8 @@ class SeasonalNaive:
         return torch.where(inside, self.panel.target[rows.clamp(min=0)], self.center)
 
 
-def in_sample_error(panel: Panel, training: Tensor, season: int) -> Tensor:
-    """Return the mean absolute error of the seasonal naive forecast on each series' training rows, float64 [S].
+def in_sample_error(panel: Panel, ends: Tensor, season: int) -> Tensor:
+    """Return the mean absolute error of the seasonal naive forecast on each series' rows before `ends`, float64 [S].
 
     NaN where a series has no two training targets a season apart. It is what the mean absolute scaled error is
     scaled by: Hyndman and Koehler (2006), "Another look at measures of forecast accuracy", International Journal
@@ -127,7 +125,7 @@ def in_sample_error(panel: Panel, training: Tensor, season: int) -> Tensor:
     """
     total = torch.zeros(len(panel.series_ids), dtype=torch.float64)
     count = torch.zeros_like(total)
-    for rows in torch.nonzero(training).squeeze(1).split(_MOST_ROWS):
+    for rows in panel.blocks_before(ends):
         errors, series = _errors(panel, rows, season)
         total.index_add_(0, series, errors.abs().double())
         count.index_add_(0, series, torch.ones(len(series), dtype=torch.float64))
@@ -174,5 +172,9 @@ def _held(quantiles: npt.NDArray[np.float64], levels: tuple[float, ...]) -> npt.
     return np.where(side * quantiles > 0, quantiles, 0.0)
 
 
-def _sample(rows: Tensor) -> Tensor:
-    return rows[:: -(-len(rows) // _MOST_ROWS)] if len(rows) > _MOST_ROWS else rows
+def _sample(panel: Panel, ends: Tensor) -> Tensor:
+    """Return all rows before `ends`, or an even share of them."""
+    count = int((ends - panel.series_start[:-1]).clamp(min=0).sum())
+    every = max(1, -(-count // _MOST_ROWS))
+    blocks = [rows[::every] for rows in panel.blocks_before(ends)]
+    return torch.cat(blocks) if blocks else torch.empty(0, dtype=torch.int64)

@@ -41,13 +41,8 @@ class RunData:
     test: Windows
 
     @property
-    def training_rows(self) -> Tensor:
-        """Bool [rows]: the rows that scaling, vocabularies and the naive forecast's errors come from."""
-        return self.panel.time < self.split.bounds(Part.TRAIN)[1]
-
-    @property
     def training_ends(self) -> Tensor:
-        """The row after the last training row of each series, int64 [S]."""
+        """The row after the last training row of each series, int64 [S]; naive errors come from the rows before."""
         return self.panel.first_at(self.panel.series_start, self.split.bounds(Part.TRAIN)[1])
 
     def digest(self) -> str:

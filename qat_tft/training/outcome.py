@@ -42,7 +42,7 @@ def test_q_risk(
 def naive_q_risk(data: RunData, config: RunConfig, season: int) -> list[float]:
     """Return the q-risk per quantile of the naive forecast with this season on the same test windows."""
     levels, horizon = config.model.quantiles, config.model.horizon
-    naive = SeasonalNaive.fit(data.panel, data.training_rows, season=season, horizon=horizon, levels=levels)
+    naive = SeasonalNaive.fit(data.panel, data.training_ends, season=season, horizon=horizon, levels=levels)
     rows = data.test.target_rows(test_indices(data.test, config))
     return q_risk(naive.forecast(rows[:, 0], horizon), data.panel.target[rows], levels).tolist()
 

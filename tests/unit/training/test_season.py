@@ -20,7 +20,7 @@ def test_the_usual_difference_is_that_of_scaled_training_rows(data):
     scaling = data.preprocessing.scaling()
     for series in range(len(data.panel.series_ids)):
         rows = torch.arange(int(data.panel.series_start[series]), int(data.panel.series_start[series + 1]))
-        rows = rows[data.training_rows[rows]]
+        rows = rows[data.panel.time[rows] < data.split.validation_from]
         code = data.panel.series_code[series].view(1)
         scaled = scaling.scale_target(data.panel.target[rows].unsqueeze(0), code).squeeze(0)
         squares.append((scaled[season:] - scaled[:-season]).square())
