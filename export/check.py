@@ -13,6 +13,7 @@ import torch
 
 from qat_tft.errors import OnnxFileError, RunFolderError
 from qat_tft.export.compare import LARGE_BATCH, Array, Comparison, compare, window_inputs
+from qat_tft.export.exported import reasons_to_names
 from qat_tft.export.graph import FP32_FILE, INT8_FILE, weights_fingerprint
 from qat_tft.export.head import Steps, head_step
 from qat_tft.export.layers import layer_reports, most_windows
@@ -138,6 +139,7 @@ def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Threshol
         bytes=_bytes(file.path, fp32_file, graph, int8),
         integer_ops=operators.integer,
         float_products=operators.floating,
+        float_layers=reasons_to_names(metadata.float_layers),
         saturating_products=saturation(graph).saturating if int8 else None,
         **(_layers(graph, file, run) if int8 else {}),
         runtimes=_runtimes(graph, file, run, compared),

@@ -1,11 +1,12 @@
 """What an export wrote: the result that is printed and returned."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
-from rich.table import Table
+from rich.table import Column, Table
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ExportResult:
         files: in the order in which they were written.
         target: target profile of the INT8 file; empty without one.
         quantized_layers: names of the layers that became integer.
-        float_layers: name and reason of each layer that stayed float in the INT8 file.
+        float_layers: name and reason of each layer, and kind of operation, that stayed float in the INT8 file.
         seconds: wall time of the whole export.
     """
 
@@ -69,8 +70,21 @@ class ExportResult:
             files.add_row(str(file.path), *cells)
         if not self.quantized_layers:
             return [files]
-        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target}), {len(self.float_layers)} stay float"
-        layers = Table("why", "layers", title=title)
-        for reason in dict.fromkeys(reason for _, reason in self.float_layers):
-            layers.add_row(reason, str(sum(other == reason for _, other in self.float_layers)))
-        return [files, layers]
+        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target})"
+        return [files, float_table(reasons_to_names(self.float_layers), title)]
+
+
+def reasons_to_names(float_layers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Names of what stayed in floating point, by the reason for it."""
+    names: dict[str, tuple[str, ...]] = {}
+    for name, reason in float_layers:
+        names[reason] = (*names.get(reason, ()), name)
+    return names
+
+
+def float_table(reasons: Mapping[str, Sequence[str]], title: str = "") -> Table:
+    """What stays in floating point, a row per reason."""
+    table = Table(Column("stays in floating point", overflow="fold"), "why", title=title or None)
+    for reason, names in reasons.items():
+        table.add_row(names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more", reason)
+    return table

@@ -27,6 +27,7 @@ from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, LstmForm, Model
 from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights
 from qat_tft.export.rewrite import shorten
 from qat_tft.quantization.integer import integer_model
+from qat_tft.quantization.prepare import FLOAT_OPERATIONS, LSTM_CELL
 from qat_tft.quantization.scheme import require_safe, scheme_for
 from qat_tft.training.files import read_bytes
 from qat_tft.training.run_folder import RunFolder
@@ -131,9 +132,13 @@ def _integer_model(
         lstm=lstm,
         weights=weights_fingerprint(run, "int8"),
         quantized_layers=tuple(qat.quantized_layers()),
-        float_layers=tuple(qat.float_layers()),
+        float_layers=(*qat.float_layers(), *_float_operations(lstm)),
     )
     return integer_model(qat), described
+
+
+def _float_operations(lstm: LstmForm) -> list[tuple[str, str]]:
+    return [(what, why) for what, why in FLOAT_OPERATIONS.items() if lstm != "dynamic" or what != LSTM_CELL]
 
 
 def _verified(model: nn.Module, scaling: Scaling, metadata: ModelMetadata, lstm_nodes: int) -> ModelProto:

@@ -51,7 +51,7 @@ class ModelMetadata:
         lstm: ``weights`` where LSTM weights are stored as int8 and the cell computes in floating point, ``dynamic``
             where onnxruntime's integer LSTM computes it, whose ranges depend on all rows of a batch.
         quantized_layers: names of the layers that compute on integers.
-        float_layers: name and reason of every layer that stayed float.
+        float_layers: name and reason of every layer, and every kind of operation, that stayed float.
         weights: SHA-256 of the run folder's weights file from which the graph was made.
         versions: package name to the version that wrote the file.
         preparation: what was done to rows before they became windows.

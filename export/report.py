@@ -1,7 +1,7 @@
 """What a check found: plain numbers that render as JSON and as tables."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from qat_tft.errors import CheckFailed
+from qat_tft.export.exported import float_table
 from qat_tft.export.layers import LayerReport
 from qat_tft.export.runtimes import OtherRuntime
 
@@ -66,6 +67,7 @@ class CheckReport:
         quantile_crossings: forecasts whose quantiles are out of order, of all rows x horizon.
         bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``.
         integer_ops: integer products in onnxruntime's optimized graph; float_products: those left float.
+        float_layers: names of the layers and operations that stay in floating point, by the reason.
         saturating_products: integer products in which a CPU without VNNI could saturate (see ``saturation``).
         layers: every quantized layer with the same input as in the QAT model, worst first.
         missing_layers: those of which the graph holds no product.
@@ -94,6 +96,7 @@ class CheckReport:
     bytes: Mapping[str, int | None] = field(default_factory=dict)
     integer_ops: Mapping[str, int] = field(default_factory=dict)
     float_products: Mapping[str, int] = field(default_factory=dict)
+    float_layers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     saturating_products: int | None = None
     layers: tuple[LayerReport, ...] = ()
     missing_layers: tuple[str, ...] = ()
@@ -146,6 +149,7 @@ class CheckReport:
     def tables(self) -> list[RenderableType]:
         """The verdict, the accuracy, the q-risk, and size and speed."""
         parts = [self._accuracy(), self._runtimes(), self._risk(), self._size_and_speed(), self._products()]
+        parts.append(float_table(self.float_layers))
         notes = [] if self.exact else [Text(_DYNAMIC, style="yellow")]
         return [*(part for part in parts if part.row_count), *notes, self._verdict()]
 

@@ -38,6 +38,15 @@ _STAYS_FLOAT: dict[type[nn.Module], str] = {
     LearnedSequence: "a constant: no arithmetic to gain from",
 }
 
+LSTM_CELL = "LSTM cells"
+FLOAT_OPERATIONS: dict[str, str] = {
+    "attention scores, and their product with the values": "both sides are activations: integers gain no time there, "
+    "and no weight gets smaller",
+    LSTM_CELL: "an integer cell chooses its ranges batch by batch, so that rows would influence each other",
+    "softmax, ELU, sigmoid, sums and products of activations": "elementwise, and rounding around them costs time",
+}
+"""What computes in floating point in every INT8 file and is no layer with weights of its own, and why."""
+
 
 class QATTemporalFusionTransformer(nn.Module):
     """A TFT that trains with the rounding of its INT8 file.
