@@ -19,6 +19,7 @@ DAY = 86_400_000_000_000
 _UNITS = ((DAY, "day"), (3_600_000_000_000, "hour"), (60_000_000_000, "minute"), (1_000_000_000, "second"))
 _SHORTEST_MONTH = 28  # days
 _SATURDAY = 5  # counted from Monday, which is 0
+_WORKED_WEEKENDS = 0.02  # share of rows: exchanges open on a Saturday now and then
 
 _Ints = npt.NDArray[np.int64]
 _Days = npt.NDArray[np.datetime64]
@@ -92,8 +93,8 @@ class Step:
 def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Step | None:
     """The most frequent step of some runs of consecutive times, each of one series; None without two times.
 
-    Months, and whole days on the wall clock of the zone, are steps although they differ in length; where no row
-    falls on a weekend and Mondays follow Fridays, so are business days.
+    Months, and whole days on the wall clock of the zone, are steps although they differ in length; where hardly any
+    row falls on a weekend and Mondays follow Fridays, so are business days.
     """
     runs = [run for run in runs if len(run) > 1]
     if not runs:
@@ -125,7 +126,7 @@ def _are_business_days(local: list[_Days]) -> bool:
     days = np.concatenate([_split_days(run)[0] for run in local])
     weekday = (days.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday
     over_weekends = any(bool((np.diff(_split_days(run)[0]).astype(np.int64) == 3).any()) for run in local)
-    return over_weekends and not bool((weekday >= _SATURDAY).any())
+    return over_weekends and float((weekday >= _SATURDAY).mean()) < _WORKED_WEEKENDS
 
 
 def _split_days(local: _Days) -> tuple[_Days, _Ints]:
