@@ -195,7 +195,7 @@ def _problems(profiles: list[Profile], layout: Layout, proposals: dict[str, Prop
     if gaps:
         more = f" and {len(gaps) - _NAMED_COLUMNS} more" if len(gaps) > _NAMED_COLUMNS else ""
         problems.append(
-            f"{', '.join(gaps[:_NAMED_COLUMNS])}{more} have missing values: train with --missing, which says what "
+            f"Values are missing in {', '.join(gaps[:_NAMED_COLUMNS])}{more}: train with --missing, which says what "
             "stands in for them. Rows without a target count in no loss and no score."
         )
     return problems
@@ -254,7 +254,8 @@ def _column_table(inspection: Inspection) -> Table:
     table = Table(title=Text(f"{inspection.path}: {inspection.rows:,} rows"), title_justify="left", box=box.SIMPLE)
     longest = max((cell_len(profile.name) for profile, _ in inspection.columns), default=0)
     table.add_column("column", min_width=longest)  # names are never broken: a narrow terminal breaks the other cells
-    for heading in ("type", "values", "proposed", "sure", "because"):
+    table.add_column("type", overflow="fold", min_width=len("timestamp[us]"))
+    for heading in ("values", "proposed", "sure", "because"):
         table.add_column(heading, overflow="fold")
     for profile, proposal in inspection.columns:
         role = " + ".join(str(role) for role in proposal.roles) or "-"

@@ -329,7 +329,7 @@ def test_columns_with_gaps_keep_their_roles_and_the_way_to_use_them_is_said(writ
     inspection = inspect_file(write(columns))
     assert proposed(inspection) == {"time": "time", "y": "target real", "wind": "observed real"}
     assert len(inspection.problems) == 1
-    assert inspection.problems[0].startswith("y, wind have missing values: train with --missing")
+    assert inspection.problems[0].startswith("Values are missing in y, wind: train with --missing")
 
 
 def test_times_that_are_text_are_found_by_name_and_form(write: Write) -> None:
