@@ -37,7 +37,7 @@ def test_a_plan_for_data_takes_its_columns_from_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = str(tmp_path / "bars.parquet")
-    assert main(["sample-data", "--rows", "800", "--out", data]) == 0
+    assert main(["sample-data", "--rows", "4000", "--out", data]) == 0
     seen = set()
 
     def noting(self: StepSimulator, kind: str, mode: str, batch: int, **rest: object) -> Footprint:
