@@ -24,6 +24,7 @@ from qat_tft.schema import Schema
 from qat_tft.training import outcome
 from qat_tft.training.build import build_model, configured_qat_model, refuse_unknown_layers
 from qat_tft.training.calibration import calibrate_on
+from qat_tft.training.constants import refuse_constant_columns
 from qat_tft.training.dataset import RunData, load_data
 from qat_tft.training.interrupt import InterruptRequest
 from qat_tft.training.loop import Phase, PhasePlan, Surroundings, batches_in_all, copy_weights
@@ -77,6 +78,7 @@ def train(
     make_accelerator(config.training)  # refuses a device that is not there before anything is written
     progress = progress or Silent()
     data = load_data(config.data, config.model, schema, reading=progress.reading)
+    refuse_constant_columns(data)
     difference = difference_for(data, config.data, config.model)
     config = config.with_seasonal_difference(difference.season)
     if config.data.validation_from is None:
