@@ -1,5 +1,6 @@
 """From a trained run to forecasts, through the command line: export, check, predict, and their failures."""
 
+import importlib
 import json
 import subprocess
 import sys
@@ -20,13 +21,16 @@ from qat_tft.errors import CalibrationError, ExportError
 from qat_tft.export import graph
 from qat_tft.export.check import check_model
 from qat_tft.export.graph import FP32_FILE, INT8_FILE, export_run
+from qat_tft.export.metadata import FORMAT_VERSION, METADATA_KEY
 from qat_tft.export.session import Forecaster
 from qat_tft.schema import Columns, Schema
 from qat_tft.training.build import build_qat_model
 from qat_tft.training.job import train
 from qat_tft.training.run_folder import RunFolder
 
-EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "onnxruntime_only.py"
+EXAMPLES = [
+    Path(__file__).resolve().parents[2] / "examples" / f"{name}.py" for name in ("onnxruntime_only", "ten_lines")
+]
 HISTORY, HORIZON = 8, 3
 SCHEMA = Schema(
     time="time",
@@ -121,6 +125,10 @@ def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFol
     assert report["bytes"]["fp32_file"] == (run.path / FP32_FILE).stat().st_size
     assert sum(report["integer_ops"].values()) > 20
     assert report["float_products"]["LSTM"] == 2
+    assert {"LSTM cells", "head"} & {name for names in report["float_layers"].values() for name in names} == {
+        "LSTM cells"
+    }
+    assert report["saturating_products"] == 0
     assert set(report["latency_ms"]["fp32"]) == set(report["latency_ms"]["int8"]) == {"1", "32"}
     assert isinstance(report["quantile_crossings"], int)
     assert json.loads((run.path / "check.json").read_text()) == report
@@ -241,6 +249,13 @@ def test_a_file_of_other_weights_fails_with_exit_code_1(run: RunFolder, call) ->
         pytest.param(("export", "--runs-dir", "{tmp}/none"), "no finished run", id="export no run"),
         pytest.param(("export", "{tmp}/none"), "no run folder", id="export nothing"),
         pytest.param(
+            ("export", "{run}", "--int8", "--target", "tensorrt"),
+            "cannot be exported for 'tensorrt'",
+            id="unsafe target",
+        ),
+        pytest.param(("export", "{run}", "--int8", "--target", "gpu"), "unknown target profile 'gpu'", id="no target"),
+        pytest.param(("export", "{run}", "--lstm", "dynamic"), "Add --int8", id="INT8 options without INT8"),
+        pytest.param(
             ("predict", "{run}/model.int8.onnx", "--parquet-file", "{tmp}/none.parquet"),
             "there is no such file",
             id="predict nothing",
@@ -293,6 +308,49 @@ def test_bad_input_is_one_message_and_exit_code_2(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_file_of_a_later_version_is_refused(run: RunFolder, tmp_path: Path, call) -> None:
+    model = onnx.load(run.path / INT8_FILE)
+    entry = next(entry for entry in model.metadata_props if entry.key == METADATA_KEY)
+    entry.value = json.dumps(json.loads(entry.value) | {"format_version": FORMAT_VERSION + 1})
+    onnx.save(model, run.path / INT8_FILE)
+    data, out = write_data(tmp_path / "data.parquet"), tmp_path / "f.parquet"
+    for words in (("check", run.path / INT8_FILE), ("predict", run.path / INT8_FILE, "--parquet-file", data)):
+        code, _, messages = call(*words, *(("--out", out) if words[0] == "predict" else ()))
+        assert code == 2
+        assert f"format version {FORMAT_VERSION + 1}" in messages.replace("\n", " ")
+    assert not out.exists()
+    assert not (run.path / "check.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "change", "message"),
+    [
+        pytest.param("wind", lambda values: [*values[:-9], float("nan"), *values[-8:]], "null or NaN", id="NaN"),
+        pytest.param("wind", lambda values: [*values[:-9], float("inf"), *values[-8:]], "inf", id="infinity"),
+        pytest.param("sun", lambda values: ["high"] * len(values), "string", id="text"),
+        pytest.param("rain", lambda values: None, "rain", id="missing column"),
+    ],
+)
+def test_rows_that_the_model_cannot_take_are_refused_by_column(
+    run: RunFolder,
+    tmp_path: Path,
+    call,
+    column: str,
+    change: Callable[[list[float]], list[object] | None],
+    message: str,
+) -> None:
+    table = pq.read_table(write_data(tmp_path / "data.parquet"))
+    values, place = change(table[column].to_pylist()), table.column_names.index(column)
+    changed = table.remove_column(place) if values is None else table.set_column(place, column, pa.array(values))
+    pq.write_table(changed, tmp_path / "data.parquet")
+    out = tmp_path / "f.parquet"
+    code, _, messages = call("predict", run.path / INT8_FILE, "--parquet-file", tmp_path / "data.parquet", "--out", out)
+    assert code == 2
+    assert column in messages
+    assert message in messages
+    assert not out.exists()
+
+
 def test_a_damaged_run_is_named_and_no_file_is_left(run: RunFolder, call) -> None:
     (run.path / INT8_FILE).unlink()
     weights = run.path / "qat.safetensors"
@@ -336,13 +394,34 @@ def test_a_portable_file_holds_standard_operators_only_and_passes(tmp_path: Path
     assert report.passed, report.reasons
 
 
-def test_the_example_runs_a_file_with_onnxruntime_and_numpy_alone(run: RunFolder, tmp_path: Path) -> None:
-    alone = tmp_path / "alone.onnx"
-    alone.write_bytes((run.path / INT8_FILE).read_bytes())
-    # A module that is None in sys.modules cannot be imported.
-    guard = "import sys; sys.modules.update(dict.fromkeys(['torch', 'qat_tft', 'onnx', 'pyarrow']))"
-    start = f"sys.argv = ['example', {str(alone)!r}]; runpy.run_path({str(EXAMPLE)!r}, run_name='__main__')"
-    code = f"{guard}; import runpy; {start}"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert ran.stdout.splitlines()[0] == "int8 model of 'load', next 3 steps"
-    assert len(ran.stdout.splitlines()) == 2 + HORIZON
+@pytest.fixture
+def bare(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a script in an interpreter that finds numpy and onnxruntime and no other package."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    for name in ("numpy", "onnxruntime"):
+        installed = Path(importlib.import_module(name).__file__ or "").parent
+        for part in (installed, installed.with_name(f"{name}.libs")):
+            if part.exists():
+                (packages / part.name).symlink_to(part)
+
+    def run(script: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+        words = [str(script), *(str(argument) for argument in arguments)]
+        start = f"sys.argv = {words!r}; runpy.run_path({str(script)!r}, run_name='__main__')"
+        code = f"import runpy, sys; sys.path.append({str(packages)!r}); {start}"
+        isolated = [sys.executable, "-I", "-S", "-c", code]  # no site-packages, no variables, no working directory
+        return subprocess.run(isolated, capture_output=True, text=True, check=True, cwd=tmp_path)
+
+    return run
+
+
+def test_the_examples_run_a_file_where_neither_this_package_nor_torch_is_installed(
+    run: RunFolder, tmp_path: Path, bare
+) -> None:
+    long, short = (bare(script, run.path / INT8_FILE).stdout.splitlines() for script in EXAMPLES)
+    assert long[0] == "int8 model of 'load', next 3 steps"
+    assert len(long) == 2 + HORIZON
+    assert len(short) == HORIZON
+    probe = tmp_path / "probe.py"
+    probe.write_text("import importlib.util as u; print([u.find_spec(n) for n in ('torch', 'qat_tft', 'onnx')])")
+    assert bare(probe).stdout.strip() == "[None, None, None]"
