@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from qat_tft.cli.roles import Roles, choose_schema
 from qat_tft.cli.settings import configuration
 from qat_tft.config import RunConfig
 from qat_tft.errors import ConfigError
@@ -123,6 +124,8 @@ def _of_data(config: RunConfig, files: list[str], schema_file: str | None) -> Gr
     from qat_tft.data.samples import schema_path
     from qat_tft.training.dataset import load_data
 
-    schema = Schema.read(schema_file or schema_path(Path(files[0])))
+    file = Path(schema_file) if schema_file else schema_path(Path(files[0]))
+    chosen = choose_schema(files, Roles(), file if schema_file or file.is_file() else None)
+    schema = chosen.schema if chosen else Schema.read(file)  # which is not there: its message says how to make one
     data = load_data(config.data.model_copy(update={"parquet_files": tuple(files)}), config.model, schema)
     return data.preprocessing.group_sizes(data.schema)

@@ -42,6 +42,11 @@ def test_a_schema_written_as_toml_is_read_back_equal_whatever_its_names(schema: 
     assert Schema.from_toml(schema.to_toml()) == schema
 
 
+def test_several_targets_are_refused_with_a_way_to_go_on() -> None:
+    with pytest.raises(SchemaError, match=r"s\.toml: target names 2 columns: 'y', 'z'.*Train one model per target"):
+        Schema.from_toml('time = "t"\ntarget = ["y", "z"]', where="s.toml")
+
+
 @given(schemas())
 def test_the_history_holds_the_target_the_observed_and_the_known_columns_once_each(schema: Schema) -> None:
     columns = schema.group("historical").columns
