@@ -121,6 +121,8 @@ FILES = [
     pytest.param(holds(lambda: changed("time", 7, datetime(9999, 12, 31))), ["'time'", "9999"], id="placeholder date"),
     pytest.param(holds(lambda: changed("x", 7, None)), ["'x'", "7"], id="null"),
     pytest.param(holds(lambda: changed("y", 8, float("nan"))), ["'y'", "8"], id="NaN in the target"),
+    pytest.param(holds(lambda: table(x=[0.5] * ROWS)), ["same value", ": x."], id="constant column"),
+    pytest.param(holds(lambda: table(y=[2.0] * ROWS)), ["same value", ": y."], id="constant target"),
     pytest.param(holds(lambda: changed("x", 9, float("inf"))), ["'x'", "9"], id="infinity"),
     pytest.param(holds(lambda: table(x=pa.nulls(ROWS, pa.float64()))), ["'x'"], id="all null"),
     pytest.param(holds(lambda: table(y=pa.nulls(ROWS))), ["'y'"], id="target of type null"),
