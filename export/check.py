@@ -255,10 +255,8 @@ def breaches(report: CheckReport) -> Iterator[str]:
         yield f"a forecast changes by {report.batch_mates_change:.3g} with its batch mates"
     for runtime in report.runtimes:
         if not runtime.skipped and not (runtime.sqnr_db or 0.0) >= limits.sqnr_db:
-            ratio = (
-                "not finite" if runtime.sqnr_db is None else f"{runtime.sqnr_db:.1f} dB, below {limits.sqnr_db:g} dB"
-            )
-            yield f"SQNR in {runtime.name} is {ratio}"
+            measured = "not finite" if runtime.sqnr_db is None else f"{runtime.sqnr_db:.1f} dB"
+            yield f"SQNR in {runtime.name} is {measured}, below {limits.sqnr_db:g} dB"
     if report.kind == "int8":
         yield from _layer_breaches(report)
         yield from _int8_breaches(report)

@@ -89,7 +89,7 @@ def layer_reports(
     Returns:
         A report per layer that the graph holds, by lowest ratio; a layer that is missing has none.
     """
-    layers: dict[str, Layer] = {name: qat.model.get_submodule(name) for name in qat.quantized_layers()}  # type: ignore[misc]
+    layers = _layers(qat)
     taps = {name: found for name, found in find_taps(graph, _steps_after(layers)).items() if found}
     content = expose(graph, taps).SerializeToString()
     values = {mode: _run(content, inputs, mode == "optimized", threads) for mode in ("optimized", "unoptimized")}
@@ -99,9 +99,16 @@ def layer_reports(
 
 def most_windows(qat: QATTemporalFusionTransformer) -> int:
     """How many windows to compare layers on: fewer for a wide model, whose values all have to be kept."""
-    layers = (qat.model.get_submodule(name) for name in qat.quantized_layers())
-    widest = max(layer.weight[..., 0, :].numel() for layer in layers if not isinstance(layer, QuantizedLSTM))
+    widest = max(_weight(layer)[..., 0, :].numel() for layer in _layers(qat).values())
     return max(1, min(_WINDOWS, _VALUES // (widest * qat.model.history)))
+
+
+def _layers(qat: QATTemporalFusionTransformer) -> dict[str, Layer]:
+    return {name: qat.model.get_submodule(name) for name in qat.quantized_layers()}  # type: ignore[misc]
+
+
+def _weight(layer: Layer) -> Tensor:
+    return layer.weight_ih if isinstance(layer, QuantizedLSTM) else layer.weight  # what the rounded input meets
 
 
 def _steps_after(layers: Mapping[str, Layer]) -> dict[str, int]:
@@ -178,8 +185,7 @@ def _output(taps: list[Tap], values: Values) -> Tensor:
 
 def _step(layer: Layer) -> Tensor:
     """Return the step of each output, shaped to stand against the layer's output."""
-    weight = layer.weight_ih if isinstance(layer, QuantizedLSTM) else layer.weight
-    codes, scale = integer_weight(weight, layer.codes)
+    codes, scale = integer_weight(_weight(layer), layer.codes)
     largest = codes.float().abs().amax(-1) * scale.squeeze(-1)  # [..., out]
     if isinstance(layer, QuantizedVariableLinear):
         return (largest * layer.input.scale.unsqueeze(1)).unsqueeze(1)  # [V, 1, out]
