@@ -62,7 +62,9 @@ def test_exact_layers_and_agreeing_runtimes_are_no_breach():
         pytest.param(
             {"runtimes": (OtherRuntime("OpenVINO", 30.0),)}, "SQNR in OpenVINO is 30.0 dB, below 40 dB", id="runtime"
         ),
-        pytest.param({"runtimes": (OtherRuntime("OpenVINO"),)}, "SQNR in OpenVINO is not finite, below 40 dB", id="runtime NaN"),
+        pytest.param(
+            {"runtimes": (OtherRuntime("OpenVINO"),)}, "SQNR in OpenVINO is not finite, below 40 dB", id="runtime NaN"
+        ),
     ],
 )
 def test_each_fault_is_one_reason_with_its_number(change: dict[str, object], reason: str):
