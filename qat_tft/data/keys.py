@@ -112,7 +112,8 @@ class _SeriesNumbers:
         """The ids of all series, ascending, and the place of each number among them."""
         ids: list[tuple[str, ...]] = [()]
         for known, column in zip(self._known, self._ids, strict=True):
-            ids = [(*ids[pair >> 32], column.values[pair & 0xFFFFFFFF]) for pair in known]
+            values = column.values  # made anew at each call
+            ids = [(*ids[pair >> 32], values[pair & 0xFFFFFFFF]) for pair in known]
         order = sorted(range(len(ids)), key=ids.__getitem__)
         rank = np.empty(len(ids), np.int32)
         rank[order] = np.arange(len(ids), dtype=np.int32)
