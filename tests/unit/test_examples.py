@@ -44,3 +44,10 @@ def test_a_script_says_what_it_does_and_without_arguments_runs_or_says_how_it_is
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
     assert done.stdout if done.returncode == 0 else path.name in done.stderr
+
+
+def test_the_documentation_shows_the_ten_lines_as_they_are() -> None:
+    script = (ROOT / "examples" / "ten_lines.py").read_text(encoding="utf-8")
+    _, code = script.split('"""\n\n', maxsplit=1)
+    assert f"```python\n{code}```" in (ROOT / "docs" / "int8.md").read_text(encoding="utf-8")
+    assert len([line for line in code.splitlines() if line]) == 10

@@ -7,14 +7,17 @@ import torch
 from torch import nn
 
 from qat_tft.errors import CalibrationError
+from qat_tft.model.layers import VariableLinear
 from qat_tft.quantization.calibrate import Calibrator, calibrate
 from qat_tft.quantization.integer import integer_model
-from qat_tft.quantization.layers import QuantizedLinear
+from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer, require_calibrated
 from qat_tft.quantization.ranges import Phase
 from qat_tft.quantization.scheme import TARGETS, scheme_for
 
 SAME_FUNCTION = 1e-4  # of the largest output: single precision, and now and then a code that falls the other way
+
+MERGED = 1e-6  # single precision: a sum of 16 products, its scales applied in another order
 
 
 def batches(sizes, count=3, seed=0):
@@ -89,6 +92,21 @@ def test_the_integer_form_is_the_same_function_and_holds_int8_weights(target, ma
         for dtype in (torch.int8, torch.float32)
     }
     assert sizes_in_bytes[torch.int8] > 0.5 * sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("target", ["x86", "tensorrt"])
+def test_scales_zero_points_and_bias_merge_after_a_batched_product_without_a_change(target):
+    torch.manual_seed(0)
+    scheme = scheme_for(target)
+    layer = QuantizedVariableLinear.from_float(VariableLinear(5, 16, 6), scheme)
+    x = torch.randn(5, 40, 16) * torch.tensor([0.1, 1.0, 5.0, 30.0, 2.0]).view(-1, 1, 1) + 0.5
+    layer.input.phase = Phase.CALIBRATE
+    layer.chunks([5])[0](x)
+    layer.input.phase = Phase.FROZEN
+    merged = layer.cut([2, 3]).chunks([2, 3])
+    for part, ours, theirs in zip((slice(0, 2), slice(2, 5)), merged, layer.chunks([2, 3]), strict=True):
+        expected = theirs(x[part])
+        assert (ours(x[part]) - expected).abs().max() <= MERGED * expected.abs().max()
 
 
 def test_scales_of_the_integer_form_are_those_of_the_fake_quantizers(make_qat_model):
