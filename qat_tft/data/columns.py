@@ -58,7 +58,7 @@ class RealColumn:
         """The values of a block, float32 [rows], NaN for a null."""
         wide = pc.cast(decoded(array), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):  # found by its magnitude in the end
-            narrow = wide.astype(np.float32)
+            narrow: npt.NDArray[np.float32] = wide.astype(np.float32)
         self._exact = self._exact and (pt.is_float32(array.type) or np.array_equal(narrow, wide, equal_nan=True))
         self.missing.add(np.flatnonzero(np.isnan(wide)) + first_row)
         low, high = (float(end.reduce(wide, initial=np.nan)) for end in (np.fmin, np.fmax))
@@ -160,7 +160,7 @@ class CategoryColumn:
         present = np.zeros(len(values) + 1, dtype=bool)
         present[places] = True
         codes = np.array([self._code(text, used) for text, used in zip(_texts(values), present, strict=True)], np.int32)
-        found = codes[places]
+        found: npt.NDArray[np.int32] = codes[places]
         if self.null is None:
             self._nulls.add(np.flatnonzero(found < 0) + first_row)
         return found

@@ -38,8 +38,8 @@ def fill_in(rows: SortedRows, preparation: Preparation, schema: Schema, keys: Ke
     if marks or present or calendar.columns:
         for begin in range(0, len(rows.time), _BLOCK):
             block = rows.values[begin : begin + _BLOCK]
-            for place, column in marks.items():
-                block[:, place] = np.isnan(block[:, column])
+            for mark, place in marks.items():
+                block[:, mark] = np.isnan(block[:, place])
             block[:, present] = 1.0  # until a window reaches back beyond its series
             for name, values in calendar.values(np.asarray(rows.time[begin : begin + _BLOCK])).items():
                 block[:, history.index(name)] = values

@@ -78,8 +78,9 @@ def read_keys(source: Source, schema: Schema, storage: Storage, advance: Advance
         codes = [column.take(arrays[column.name], first) for column in ids]
         series[first:end] = numbers.take(codes, instants[first:end])
         advance(end - first)
-    for column in (time, *ids):
-        column.check()
+    time.check()
+    for one in ids:
+        one.check()
     sorted_ids, rank = numbers.sorted()
     for first in range(0, source.rows, _BLOCK):
         series[first : first + _BLOCK] = rank[series[first : first + _BLOCK]]

@@ -13,7 +13,7 @@ from qat_tft.data.columns import CategoryColumn, RealColumn
 from qat_tft.data.keys import Advance, Keys, grouped
 from qat_tft.data.panel import name_series
 from qat_tft.data.source import Rows, Source
-from qat_tft.data.storage import Array, Storage
+from qat_tft.data.storage import Storage
 from qat_tft.errors import DataError
 from qat_tft.schema import Group, Schema
 
@@ -72,7 +72,7 @@ def read_rows(
     notes = (*history.finish(), *static.columns.finish())
     static.check(source, declared)
     for number in np.flatnonzero(~keys.rising).tolist():
-        _sort(values, time, *keys.starts[number : number + 2].tolist(), storage)
+        _sort(values, time, int(keys.starts[number]), int(keys.starts[number + 1]), storage)
     return SortedRows(
         values,
         time,
@@ -91,18 +91,19 @@ class _Columns:
     def __init__(self, source: Source, declared: Group, effective: Group) -> None:
         self.real = [RealColumn(source, name) for name in declared.real]
         self.category = [CategoryColumn(source, name) for name in declared.category]
+        self.all: tuple[RealColumn | CategoryColumn, ...] = (*self.real, *self.category)
         self.places = [effective.columns.index(name) for name in declared.columns]
         self.width = len(effective.columns)
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in (*self.real, *self.category))
+        return tuple(column.name for column in self.all)
 
-    def take(self, arrays: dict[str, Array], first: int, width: int) -> _Floats:
+    def take(self, arrays: dict[str, pa.Array], first: int, width: int) -> _Floats:
         """A block, float32 [n, width]."""
         rows = len(next(iter(arrays.values())))
         block = np.zeros((rows, width), np.float32)
-        for place, column in zip(self.places, (*self.real, *self.category), strict=True):
+        for place, column in zip(self.places, self.all, strict=True):
             block[:, place] = column.take(arrays[column.name], first)
         return block
 
@@ -128,7 +129,7 @@ class _Static:
         self._changed = [Rows() for _ in columns.names]
         self._null: dict[int, np.float32] = {}  # place of a category column that a file lacks to the code of a null
 
-    def take(self, arrays: dict[str, Array], first: int, series: npt.NDArray[np.int32]) -> None:
+    def take(self, arrays: dict[str, pa.Array], first: int, series: npt.NDArray[np.int32]) -> None:
         """Note a block."""
         if not self.columns.names:
             return

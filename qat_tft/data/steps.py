@@ -106,10 +106,10 @@ def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Ste
     for unit in (Unit.MONTH, Unit.MONTH_END):
         split = [_split_months(run, unit) for run in local]
         within = np.concatenate([places for _, places in split])
-        months = _most_frequent([np.diff(months) for months, _ in split])
+        months = _most_frequent([np.diff(numbers) for numbers, _ in split])
         if months > 0 and bool((within == within[0]).all()) and within[0] < _SHORTEST_MONTH * DAY:
             return Step(unit, months, kind, zone)
-    on_clock = _most_frequent([np.diff(run.astype(np.int64)) for run in local])
+    on_clock = _most_frequent([np.asarray(np.diff(run.astype(np.int64)), np.int64) for run in local])
     if on_clock == DAY and _are_business_days(local):
         return Step(Unit.BUSINESS_DAY, 1, kind, zone)
     if on_clock % DAY == 0 and zone is not None:
@@ -142,7 +142,7 @@ def _split_months(local: _Days, unit: Unit) -> tuple[_Ints, _Ints]:
 
 
 def _shift(unit: Unit) -> np.timedelta64:
-    return np.timedelta64(int(unit is Unit.MONTH_END), "D").astype("timedelta64[ns]")
+    return np.timedelta64(DAY if unit is Unit.MONTH_END else 0, "ns")
 
 
 def _utc(local: _Days, zone: str | None) -> _Ints:
