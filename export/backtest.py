@@ -17,7 +17,7 @@ from qat_tft.data.samples import embedded_temperatures
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Batch, Windows
-from qat_tft.errors import ConfigError, DataError
+from qat_tft.errors import ConfigError, DataError, some_of
 from qat_tft.evaluation.backtest import Forecast, RollingOrigins, Track
 from qat_tft.evaluation.backtest_report import BacktestReport
 from qat_tft.evaluation.forecast_table import ForecastFile, ForecastRows
@@ -29,8 +29,6 @@ from qat_tft.export.graph import FP32_FILE, INT8_FILE
 from qat_tft.export.session import Forecaster
 from qat_tft.training.dataset import split_of
 from qat_tft.training.run_folder import RunFolder
-
-_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -73,8 +71,11 @@ def backtest_run(
         UserError: the run, its files, the data or the span cannot be used, or `out` cannot be written.
     """
     config, preprocessing = run.load_config(), run.load_preprocessing()
-    paths: list[str | Path] = list(files or config.data.parquet_files or embedded_temperatures()[:1])
-    panel = preprocessing.encode(read_panel(paths, run.load_schema(), preprocessing.preparation))
+    named: list[str | Path] = list(files or config.data.parquet_files or embedded_temperatures()[:1])
+    paths = named[0] if len(named) == 1 else named  # a single one may be a folder
+    preparation = preprocessing.preparation if files else config.data.preparation  # the cache knows it as configured
+    raw = read_panel(paths, run.load_schema(), preparation, cache=config.data.cache_folder)
+    panel = preprocessing.encode(raw)
     split = split_of(config.data, panel)
     stride = span.stride or config.model.horizon
     windows = _windows(panel, config, split, span, stride)
@@ -161,10 +162,7 @@ def _unscaled(panel: Panel, scale: Tensor, places: list[int]) -> list[str]:
     without = [panel.series_name(place) for place in places if not float(scale[place]) > 0]
     if not without:
         return []
-    more = f" and {len(without) - _NAMED} more" if len(without) > _NAMED else ""
-    return [
-        f"MASE leaves out {len(without)} series without a change on training rows: {', '.join(without[:_NAMED])}{more}."
-    ]
+    return [f"MASE leaves out {len(without)} series without a change on training rows: {some_of(without)}."]
 
 
 def _one_phase(stride: int, season: int) -> list[str]:

@@ -5,7 +5,6 @@ S series, N series that are forecast.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -14,9 +13,7 @@ from torch import Tensor
 
 from qat_tft.data.missing import last_present
 from qat_tft.data.panel import Panel, TimeKind
-from qat_tft.errors import DataError
-
-_NAMED = 5
+from qat_tft.errors import DataError, some_of
 
 
 @dataclass(frozen=True)
@@ -165,6 +162,4 @@ def _note(panel: Panel, which: Tensor, why: str) -> str:
 
 
 def _named(panel: Panel, series: Tensor) -> str:
-    names: Sequence[str] = [panel.series_name(place) for place in series[:_NAMED].tolist()]
-    more = f" and {len(series) - _NAMED} more" if len(series) > _NAMED else ""
-    return ", ".join(names) + more
+    return some_of([panel.series_name(place) for place in series.tolist()])

@@ -1,5 +1,16 @@
 """The one error tree: what a user did wrong has an exit code, everything else is a bug or a failed check."""
 
+from collections.abc import Sequence
+
+MOST_NAMED = 5
+"""How many of many things a message names."""
+
+
+def some_of(names: Sequence[str], most: int = MOST_NAMED) -> str:
+    """Name the first few for a message: ``a, b, c and 7 more``."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
 
 class QatTftError(Exception):
     """Root of every error that qat-tft raises on purpose."""

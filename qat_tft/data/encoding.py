@@ -11,8 +11,7 @@ from qat_tft.data.filling import FillValues, with_fills
 from qat_tft.data.moments import BLOCK_VALUES
 from qat_tft.data.panel import Panel
 from qat_tft.data.vocabulary import UNKNOWN, Vocabulary
-
-_NAMED = 5
+from qat_tft.errors import some_of
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class Encoding:
         if self.series is None or not unseen or not panel.schema.id:
             return []
         effect = " and are scaled by the statistics over all series" if self.per_series else ""
-        return [f"{len(unseen)} series have no training row{effect}: {_some(unseen)}."]
+        return [f"{len(unseen)} series have no training row{effect}: {some_of(unseen)}."]
 
 
 def _unknown_values(panel: Panel, column: str, indices: torch.Tensor, codes: torch.Tensor, unit: str) -> list[str]:
@@ -89,10 +88,5 @@ def _unknown_values(panel: Panel, column: str, indices: torch.Tensor, codes: tor
     where = f"{count:,} {unit}{'s' if unit == 'row' and count > 1 else ''}"
     return [
         f"column '{column}' holds {len(values)} value{many} that no training row has, read as unknown in "
-        f"{where}: {_some(values)}."
+        f"{where}: {some_of(values)}."
     ]
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more

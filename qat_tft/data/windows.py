@@ -13,9 +13,8 @@ from qat_tft.data.panel import Panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.vocabulary import UNKNOWN
 from qat_tft.data.window_index import WindowIndex
-from qat_tft.errors import DataError
+from qat_tft.errors import DataError, some_of
 
-_NAMED_SERIES = 5
 DEFAULT_UNKNOWN_RATE = 0.01
 
 
@@ -114,10 +113,9 @@ class Windows(Dataset[Batch]):
         """What a user should know about these windows."""
         if not self.skipped:
             return ()
-        more = f" and {len(self.skipped) - _NAMED_SERIES} more" if len(self.skipped) > _NAMED_SERIES else ""
         return (
             f"{len(self.skipped)} of {len(self.panel.series_ids)} series are skipped, having fewer than "
-            f"{self.needed} rows: {', '.join(self.skipped[:_NAMED_SERIES])}{more}.",
+            f"{self.needed} rows: {some_of(self.skipped)}.",
         )
 
     def _too_short(self) -> list[int]:

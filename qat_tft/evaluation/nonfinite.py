@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from qat_tft.errors import some_of
 from qat_tft.schema import Schema
 
 EXTREME = 100.0
 """Standard deviations from the training mean past which a scaled value is worth naming."""
-_NAMED = 5
 
 
 def explain_batch(schema: Schema, inputs: Sequence[Tensor], target: Tensor) -> str:
@@ -27,11 +27,11 @@ def explain_batch(schema: Schema, inputs: Sequence[Tensor], target: Tensor) -> s
     _keep_largest(extremes, schema.target, target[~target.isnan()])
     broken = [column for column, value in extremes.items() if value == float("inf")]
     if broken:
-        return f"non-finite values in {_listed([repr(column) for column in broken])}"
+        return f"non-finite values in {some_of([repr(column) for column in broken])}"
     largest = sorted(extremes.items(), key=lambda item: -item[1])
     named = [f"{column!r} ({value:.3g})" for column, value in largest if value > EXTREME]
     if named:
-        return f"values far from the training mean, in standard deviations: {_listed(named)}"
+        return f"values far from the training mean, in standard deviations: {some_of(named)}"
     return "no column holds a non-finite or extreme value, so the weights have diverged"
 
 
@@ -39,8 +39,3 @@ def _keep_largest(extremes: dict[str, float], column: str, values: Tensor) -> No
     finite = bool(torch.isfinite(values).all())
     size = float(values.abs().max()) if finite and values.numel() else (0.0 if finite else float("inf"))
     extremes[column] = max(size, extremes.get(column, 0.0))
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - _NAMED
-    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -122,6 +122,15 @@ def test_other_data_may_be_newer_than_all_training_rows(run: RunFolder, tmp_path
     assert any("no training row" in note for note in new.notes)
 
 
+def test_other_data_may_be_a_folder(run: RunFolder, tmp_path: Path) -> None:
+    table = pq.read_table(run.path / "data.parquet")
+    (tmp_path / "parts").mkdir()
+    for number, plant in enumerate(("north", "south")):
+        pq.write_table(table.filter(pc.equal(table["plant"], plant)), tmp_path / "parts" / f"{number}.parquet")
+    found = backtest_run(run, Span(), files=[tmp_path / "parts"], out=tmp_path / "out.parquet")
+    assert found.scores == backtest_run(run, Span()).scores
+
+
 def test_a_span_before_the_test_part_and_a_stride_of_a_season_are_noted(run: RunFolder) -> None:
     report = backtest_run(run, Span(since=hour(50), stride=24))
     assert any(note.startswith(f"The span begins before the test part ({hour(84)})") for note in report.notes)
