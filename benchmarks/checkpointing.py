@@ -93,7 +93,7 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
-    parser.add_argument("--repeats", type=int, default=3, help="fresh processes for each row (default: 3)")
+    parser.add_argument("--repeats", type=int, default=2, help="fresh processes for each row (default: 2)")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size (default: 128)")
     parser.add_argument("--plain", help=argparse.SUPPRESS)  # a task: measure the plain model in this process
     return parser.parse_args()

@@ -35,7 +35,7 @@ def profile(
         ),
     ] = None,
     device: Annotated[str, typer.Option("--device", help="Where to train.", metavar="auto|cpu|cuda")] = "auto",
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Fresh processes that measure each row.")] = 3,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Fresh processes that measure each row.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Make training steps on random numbers in each checkpoint mode and show the memory and time they take here.

@@ -16,6 +16,9 @@ Groups = tuple[GroupSize, GroupSize, GroupSize]
 OPTIONS = "the options"
 """Where a setting of no file stands, in an error's message."""
 
+_MOST_NUMBERS = 2**40
+"""4 TiB in single precision."""
+
 _DATA, _MODEL = "Data", "Model"
 _COUNTS = {"static": 5, "observed": 210, "known": 10}
 
@@ -107,9 +110,25 @@ def groups_of(
     """Return the widths of the static, historical and future group, from counts of columns or from data.
 
     Raises:
-        UserError: the data or the schema cannot be read.
+        UserError: the data or the schema cannot be read, or a tensor of a step would be larger than anything.
     """
-    return _of_data(config, files, schema_file) if files else _of_counts(counts)
+    groups = _of_data(config, files, schema_file) if files else _of_counts(counts)
+    _require_possible_size(config, groups)
+    return groups
+
+
+def _require_possible_size(config: RunConfig, groups: Groups) -> None:
+    """Check that sizes in bytes stay far from the limits of 64 bits, at the largest batch that is looked for too."""
+    model, columns = config.model, sum(group.total for group in groups)
+    rows = max(config.training.batch_size * (model.history + model.horizon), model.hidden)
+    numbers = rows * columns * model.hidden
+    if numbers > _MOST_NUMBERS:
+        raise ConfigError(
+            f"one layer of such a model would hold {numbers:.0e} numbers at once",
+            where=OPTIONS,
+            allowed=f"up to {_MOST_NUMBERS:.0e}",
+            next_step="Lower --batch-size, --history, --horizon, --hidden or the number of columns",
+        )
 
 
 def _of_counts(counts: dict[str, int | None]) -> Groups:

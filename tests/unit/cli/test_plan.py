@@ -77,6 +77,7 @@ def test_a_plan_for_usual_gpus_is_shown_as_tables_of_80_columns(
         pytest.param(["--selection-chunk", "0"], "--selection-chunk: Input", id="chunk 0"),
         pytest.param(["--batch-size", "0"], "--batch-size: Input", id="batch 0"),
         pytest.param(["--heads", "3"], "--heads 3 must divide --hidden 8", id="heads"),
+        pytest.param(["--batch-size", "9" * 18], "numbers at once. Allowed: up to 1e+12", id="beyond all memory"),
         pytest.param(["--observed", "0"], "--observed: 0 columns cannot be", id="no target"),
         pytest.param(["--parquet-file", "x.parquet"], "both say how many columns", id="counts and a file"),
         pytest.param(["--schema", "x.toml"], "--schema without --parquet-file", id="schema without data"),

@@ -74,6 +74,7 @@ def test_tables_fit_80_columns_and_a_mode_without_enough_memory_is_named(
         pytest.param(["--device", "cpu", "--precision", "fp16"], "--precision: fp16 needs", id="fp16 on the CPU"),
         pytest.param(["--hidden", "0"], "--hidden: Input", id="hidden 0"),
         pytest.param(["--checkpoint-segments", "lstm"], "unknown segment 'lstm'", id="unknown segment"),
+        pytest.param(["--batch-size", "9" * 18], "numbers at once. Allowed: up to 1e+12", id="beyond all memory"),
         pytest.param(["--observed", "0"], "--observed: 0 columns cannot be", id="no target"),
         pytest.param(["--parquet-file", "x.parquet"], "both say how many columns", id="counts and a file"),
         pytest.param(["--schema", "x.toml"], "--schema without --parquet-file", id="schema without data"),

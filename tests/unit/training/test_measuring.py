@@ -63,7 +63,7 @@ def test_every_step_after_the_first_is_timed(measured):
         assert found.seconds > 0
 
 
-def test_large_blocks_can_be_mapped_before_torch_is_there():
+def test_the_heap_is_set_up_before_torch_is_there():
     seen = subprocess.run(
         [sys.executable, "-c", "import sys, qat_tft.training.fresh; print('torch' in sys.modules)"],
         capture_output=True,
