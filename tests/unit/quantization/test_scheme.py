@@ -35,6 +35,11 @@ def test_a_target_says_whether_two_products_fit_16_bits(target):
     assert scheme.pairs_fit == (target in ("x86", "portable"))
 
 
+def test_codes_of_another_type_are_not_held_even_where_their_numbers_are():
+    assert IntegerRange(-128, 127).holds(IntegerRange(-64, 63))
+    assert not IntegerRange(-128, 127).holds(IntegerRange(0, 127))
+
+
 @pytest.mark.parametrize("wanted", TARGETS)
 @pytest.mark.parametrize("trained", TARGETS)
 def test_a_model_is_exported_for_targets_that_allow_every_code_it_was_trained_with(trained, wanted):
