@@ -161,8 +161,8 @@ def _fits_a_pair(node: NodeProto, quantized: dict[str, NodeProto], values: Const
     if node.op_type != "DequantizeLinear":
         return quantized.keys().isdisjoint(node.input)
     if node.input[0] in quantized:
-        scales = [values[reader.input[1]] for reader in (node, quantized[node.input[0]])]
-        return _is_symmetric(node, values) and np.array_equal(*scales)
+        scale, other = (values[reader.input[1]] for reader in (node, quantized[node.input[0]]))
+        return _is_symmetric(node, values) and np.array_equal(scale, other)
     weight = values.get(node.input[0])
     return _is_symmetric(node, values) and weight is not None and weight.dtype == np.int8
 
