@@ -32,6 +32,7 @@ EXAMPLES = [
     Path(__file__).resolve().parents[2] / "examples" / f"{name}.py" for name in ("onnxruntime_only", "ten_lines")
 ]
 HISTORY, HORIZON = 8, 3
+SAME_SUMS = 0.001  # steps of a layer: the same few products, added in another order
 SCHEMA = Schema(
     time="time",
     target="load",
@@ -129,6 +130,10 @@ def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFol
         "LSTM cells"
     }
     assert report["saturating_products"] == 0
+    assert {layer["name"] for layer in report["layers"]} == set(run.load_qat_model().quantized_layers())
+    assert (report["missing_layers"], report["quantized_constants"]) == ([], [])
+    assert report["layer_max_steps"] < SAME_SUMS
+    assert report["runtimes"][0]["sqnr_db"] >= 40
     assert set(report["latency_ms"]["fp32"]) == set(report["latency_ms"]["int8"]) == {"1", "32"}
     assert isinstance(report["quantile_crossings"], int)
     assert json.loads((run.path / "check.json").read_text()) == report
@@ -217,6 +222,21 @@ def test_a_backtest_has_both_files_and_the_naive_forecasts_side_by_side(run: Run
     code, output, _ = call("backtest", run.path)
     assert code == 0
     assert all(word in output for word in ("INT8 file", "last value", "MASE", "P10 to P90"))
+
+
+@pytest.mark.slow
+def test_layers_left_in_floating_point_are_float_in_the_next_file_and_the_last_one_fails(run: RunFolder, call) -> None:
+    left_out = ("head", "lstm_decoder.cell", "historical_selection.gate")
+    run.write_config(run.load_config().with_float_layers(left_out))
+    code, output, _ = call("check", run.path / INT8_FILE, "--json")
+    (reason,) = json.loads(output)["reasons"]
+    assert (code, "leaves other layers in floating point" in reason) == (1, True)
+    assert call("export", run.path, "--int8")[0] == 0
+    report = check_model(run.path / INT8_FILE)
+    assert report.passed, report.reasons
+    assert report.max_error_steps is None, "the last layer has no quantization step"
+    assert report.layers
+    assert not {layer.name for layer in report.layers} & set(left_out)
 
 
 def test_exporting_again_gives_the_same_bytes(run: RunFolder, call) -> None:
