@@ -28,7 +28,7 @@ from qat_tft.quantization.ranges import Phase
 EQUAL = 0.01
 """Share of a step up to which two results count as equal: sums of the same products in another order."""
 
-_WINDOWS, _VALUES = 16, 2**23
+_WINDOWS, _VALUES = 16, 2**22
 
 Layer = QuantizedLinear | QuantizedVariableLinear | QuantizedLSTM
 Values = dict[str, npt.NDArray[np.float32]]
