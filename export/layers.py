@@ -151,7 +151,8 @@ def _with_phase(layer: Layer, phase: Phase, taps: list[Tap], values: Values) -> 
             hidden, cell = (torch.from_numpy(values[name]) for name in taps[0].states)
             return layer(x, (hidden, cell))[0]  # type: ignore[no-any-return]
         if isinstance(layer, QuantizedVariableLinear):
-            return layer.chunks([len(x)])[0](x)
+            (whole,) = layer.chunks([len(x)])
+            return whole(x)
         return layer(x)  # type: ignore[no-any-return]
 
 
