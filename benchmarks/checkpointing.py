@@ -82,6 +82,9 @@ def main() -> None:
     simulated = simulate(trial, rows, BATCH, _note)
     turns: dict[Row | str, Command] = {**commands(trial, rows, BATCH, "cpu"), "plain": plain_command(trial)}
     measured = measure_in_turns(turns, arguments.repeats, _note)
+    failures = [f"{key}: out of memory ({found.failure})" for key, found in measured.items() if found.failure]
+    if failures:
+        sys.exit("\n".join(failures))  # no ratio without all of them
     bits = differing_bits(trial, rows)
     result = figures(simulated, measured) | {"differing_bits": bits}
     if arguments.json:
