@@ -55,7 +55,7 @@ def _by_series(panel: Panel, column: str, means: FillValues) -> Tensor:
 
 
 def _runs(panel: Panel, places: list[int]) -> list[Tensor]:
-    """First rows of the runs of missing values within a series, ascending int64, for each of these columns."""
+    """First rows of the runs of missing values, ascending int64, for each of these columns."""
     if not places:
         return []
     found: list[list[Tensor]] = [[] for _ in places]
@@ -64,8 +64,6 @@ def _runs(panel: Panel, places: list[int]) -> list[Tensor]:
     for begin in range(0, panel.rows, size):
         missing = panel.values[begin : begin + size][:, places].isnan()  # [rows, C]
         goes_on = torch.cat([before, missing[:-1]])
-        inside = (panel.series_start >= begin) & (panel.series_start < begin + len(missing))
-        goes_on[panel.series_start[inside] - begin] = False
         before = missing[-1:]
         for column, first in zip(found, (missing & ~goes_on).unbind(1), strict=True):
             column.append(torch.nonzero(first).squeeze(1) + begin)

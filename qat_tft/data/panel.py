@@ -34,8 +34,8 @@ class Fill:
     Attributes:
         place: of the column in ``Panel.values``.
         values: float32 [S], what a series gets where no earlier value of its own serves.
-        runs: int64 [K], first row of each run of missing values within a series, ascending; None where an earlier
-            value never serves.
+        runs: int64 [K], first row of each run of missing values, whatever series it reaches into, ascending; None
+            where an earlier value never serves.
     """
 
     place: int

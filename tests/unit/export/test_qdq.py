@@ -11,6 +11,7 @@ from qat_tft.export.qdq import (
     verify_explicit_pairs,
     verify_graph,
     verify_integer_graph,
+    table_bytes,
     weight_bytes,
 )
 
@@ -79,6 +80,14 @@ def test_bytes_are_counted_by_kind_without_zero_points() -> None:
     counted = weight_bytes(integer_graph())
     assert counted.int8 == WEIGHT.size
     assert counted.floating == 4 * (1 + 3 + 4)  # scale, weight scales, the matrix that nobody reads
+
+
+def test_only_what_rows_are_looked_up_in_is_a_table() -> None:
+    model = integer_graph(table=np.zeros((7, 3), np.float32), rows=np.array([1, 2]), codes=np.zeros((9, 3), np.int8))
+    lookups = [("table", "rows", "found"), ("codes", "rows", "levels of codes"), ("x", "rows", "from the input")]
+    model.graph.node.extend(helper.make_node("Gather", [data, at], [found]) for data, at, found in lookups)
+    assert table_bytes(model) == 4 * 7 * 3
+    assert table_bytes(integer_graph()) == 0
 
 
 def test_a_sound_integer_graph_passes() -> None:
