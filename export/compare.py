@@ -16,13 +16,14 @@ from torch import Tensor
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.transform import TargetTransform
 from qat_tft.data.windows import Batch
-from qat_tft.errors import RunFolderError
+from qat_tft.errors import DataError, RunFolderError
 from qat_tft.export.contract import RawForecaster
 from qat_tft.export.measure import spread_order
 from qat_tft.export.metadata import SERIES_INPUT, ModelMetadata
 from qat_tft.export.session import Forecaster
 from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.schema import Group
 from qat_tft.training.run_folder import RunFolder
 
 LARGE_BATCH = 64
@@ -140,17 +141,33 @@ def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
 
 
 def window_inputs(windows: Batch, rows: Tensor, metadata: ModelMetadata) -> Inputs:
-    """The file's inputs for some rows of raw windows, whose categories are codes already."""
+    """The file's inputs for some rows of raw windows, whose categories are codes already.
+
+    Raises:
+        DataError: a code is not finite.
+    """
     inputs: Inputs = {}
     for group in metadata.schema.groups:
         values = getattr(windows, group.name)[rows].numpy()
         if group.real:
             inputs[group.real_input] = np.ascontiguousarray(values[..., : len(group.real)])
         if group.category:
-            inputs[group.category_input] = values[..., len(group.real) :].astype(np.int64)
+            inputs[group.category_input] = _codes(values[..., len(group.real) :], group)
     if metadata.series is not None:
         inputs[SERIES_INPUT] = windows.series[rows].numpy()
     return inputs
+
+
+def _codes(values: Array, group: Group) -> npt.NDArray[np.int64]:
+    finite = np.isfinite(values)
+    if not finite.all():
+        column = group.category[int(np.argwhere(~finite)[0][-1])]
+        raise DataError(
+            f"category column '{column}' holds a code that is NaN or infinite",
+            allowed="whole numbers from 0",
+            next_step="Restore the run folder from a copy, or train again",
+        )
+    return values.astype(np.int64)
 
 
 class _TorchForecaster:

@@ -69,7 +69,7 @@ def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: L
     if int8:
         plans.append((*_integer_model(run, metadata, target, lstm), run.path / INT8_FILE))
     for model, _, _ in plans:
-        _refuse_non_finite(model)
+        _refuse_non_finite(model, run)
     graphs = [_verified(model, scaling, described, lstm_nodes) for model, described, _ in plans]
     contents = [graph.SerializeToString() for graph in graphs]
     if int8:
@@ -118,10 +118,11 @@ def _integer_model(
 ) -> tuple[nn.Module, ModelMetadata]:
     qat = run.load_qat_model()
     wanted = qat.scheme if target is None else scheme_for(target)
-    require_safe(qat.scheme, wanted)
+    require_safe(qat.scheme, wanted, where=str(run.path))
     if lstm == "dynamic" and not wanted.dynamic_lstm:
         raise ExportError(
             f"the target {wanted.target!r} has no integer LSTM",
+            where=str(run.path),
             allowed="--lstm dynamic for x86 and x86-vnni; --lstm weights for every target",
             next_step="Export without --lstm dynamic",
         )
@@ -152,11 +153,12 @@ def _verified(model: nn.Module, scaling: Scaling, metadata: ModelMetadata, lstm_
     return graph
 
 
-def _refuse_non_finite(model: nn.Module) -> None:
+def _refuse_non_finite(model: nn.Module, run: RunFolder) -> None:
     for name, tensor in model.state_dict().items():
         if not torch.isfinite(tensor).all():
             raise ExportError(
                 f"the weight '{name}' holds NaN or infinity",
+                where=str(run.path),
                 allowed="finite weights",
                 next_step="Train again; a lower --learning-rate keeps weights finite",
             )

@@ -93,8 +93,8 @@ def scheme_for(target: str) -> Scheme:
     return _SCHEMES[target]
 
 
-def require_safe(trained: Scheme, wanted: Scheme) -> None:
-    """Check that a model trained for one target may be exported for another.
+def require_safe(trained: Scheme, wanted: Scheme, *, where: str = "") -> None:
+    """Check that a model trained for one target, that of the run `where`, may be exported for another.
 
     It may where every code it was trained with is one that the other target allows: the file then means the same.
 
@@ -107,6 +107,7 @@ def require_safe(trained: Scheme, wanted: Scheme) -> None:
             raise ExportError(
                 f"a model trained for the target {trained.target!r} cannot be exported for {wanted.target!r}: its "
                 f"{kind} have the codes {codes}, {wanted.target!r} allows {allowed}",
+                where=where,
                 allowed=", ".join(name for name, scheme in _SCHEMES.items() if _is_safe(trained, scheme)),
                 next_step=f"Train with --target-profile {wanted.target}",
             )

@@ -270,9 +270,19 @@ class RunFolder:
         path = self.path / "check_windows.safetensors"
         tensors, _ = files.read_tensors(path, kind="windows")
         try:
-            return Batch(**tensors)
+            windows = Batch(**tensors)
         except TypeError as problem:
             raise RunFolderError(f"not the windows of this version: {problem}", where=str(path)) from None
+        for name, tensor in tensors.items():
+            kind = torch.int64 if name == "series" else torch.float32
+            if tensor.dtype != kind or len(tensor) != len(windows.target):
+                raise RunFolderError(
+                    f"{name} of the check windows is {tensor.dtype} of {len(tensor)} windows",
+                    where=str(path),
+                    allowed=f"{kind} of {len(windows.target)} windows, as many as have a target",
+                    next_step="Restore the folder from a copy, or train again with `qat-tft train`",
+                )
+        return windows
 
     def load_results(self) -> dict[str, Any]:
         """Return results.json.

@@ -3,9 +3,11 @@ import pytest
 import torch
 
 from qat_tft.data.windows import Batch
+from qat_tft.errors import DataError
 from qat_tft.export.compare import window_inputs
 from qat_tft.export.contract import RawForecaster, example_inputs
 from qat_tft.export.graph import FP32_FILE
+from qat_tft.export.metadata import ModelMetadata
 from qat_tft.export.session import Forecaster
 from qat_tft.training.run_folder import RunFolder
 
@@ -67,3 +69,14 @@ def test_made_up_inputs_have_the_shapes_of_the_file(file: Forecaster) -> None:
     for spec, tensor in zip(file.inputs, example_inputs(file.inputs, 2), strict=True):
         assert tuple(tensor.shape) == (2, *spec.shape[1:])
         assert str(tensor.dtype) == f"torch.{spec.dtype}"
+
+
+def test_a_category_code_that_is_not_finite_is_refused_by_its_column(metadata: ModelMetadata) -> None:
+    groups = metadata.schema.groups
+    leading = ((2,), (2, metadata.history), (2, metadata.horizon))
+    static, historical, future = (torch.zeros(*s, len(g.columns)) for s, g in zip(leading, groups, strict=True))
+    windows = Batch(static, historical, future, torch.zeros(2, metadata.horizon), torch.ones(2, dtype=torch.int64))
+    assert window_inputs(windows, torch.arange(2), metadata)["historical_category"].dtype == np.int64
+    windows.historical[1, 2, groups[1].columns.index("shift")] = torch.nan
+    with pytest.raises(DataError, match="category column 'shift' holds a code that is NaN"):
+        window_inputs(windows, torch.arange(2), metadata)

@@ -125,3 +125,19 @@ def test_fp32_weights_are_not_taken_for_quantized_ones(finished):
     (finished.path / "qat.safetensors").write_bytes((finished.path / "fp32.safetensors").read_bytes())
     with pytest.raises(RunFolderError, match="holds 'fp32', not 'qat'"):
         finished.load_qat_model()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda windows: windows._replace(historical=windows.historical.double()), id="other type"),
+        pytest.param(lambda windows: windows._replace(series=windows.series.float()), id="series that are no integers"),
+        pytest.param(lambda windows: windows._replace(target=windows.target[:2]), id="fewer targets"),
+    ],
+)
+def test_check_windows_of_another_type_or_number_are_refused(finished, change):
+    finished.write_check_windows(change(finished.load_check_windows()))
+    with pytest.raises(
+        RunFolderError, match=r"check_windows\.safetensors: \w+ of the check windows is torch\.\w+ of \d"
+    ):
+        finished.load_check_windows()
