@@ -144,9 +144,9 @@ def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:
 
 def _opened(place: Path, key: Key) -> tuple[Panel | None, str]:
     """The kept panel, or None and why there is none that could be used ("" where none was kept)."""
-    if not place.exists():
-        return None, ""
     try:
+        if not place.exists():
+            return None, ""
         header = _header(place)
         arrays = {name: _array(place / f"{name}.bin", *described) for name, described in header["arrays"].items()}
         if header["files"] != key.state():

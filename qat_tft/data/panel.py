@@ -129,11 +129,6 @@ class Panel:
         return self.series_start.diff()
 
     @property
-    def series_of_row(self) -> torch.Tensor:
-        """Series of each row, int64 [R]."""
-        return torch.repeat_interleave(torch.arange(len(self.series_ids)), self.lengths)
-
-    @property
     def stretches(self) -> torch.Tensor:
         """Runs of rows that no window may leave, int64 [G + 1]: run g has the rows from entry g up to entry g + 1."""
         return self.series_start if self.stretch_start is None else self.stretch_start

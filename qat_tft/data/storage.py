@@ -1,6 +1,7 @@
 """Where the arrays of a panel live: in memory, or in files of one folder that are mapped into it."""
 
 import os
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, Protocol
@@ -58,9 +59,10 @@ class Mapped:
         path = self.folder / name
         try:
             with path.open("wb") as file:
-                if size:
+                if sys.platform == "linux" and size:
                     # A mapped file that turns out not to fit kills the process; this is an error.
                     os.posix_fallocate(file.fileno(), 0, size)
+                file.truncate(size)
         except OSError as failure:
             raise not_written(self.folder, failure, size) from None
         array = mapped(path, shape, dtype, mode="r+")

@@ -215,9 +215,9 @@ def test_without_a_policy_a_missing_value_is_refused(write: Write) -> None:
 @pytest.mark.parametrize("mode", ["series", "global"])
 def test_statistics_are_those_of_the_training_values_that_are_there(write: Write, mode: str) -> None:
     raw, preprocessing, _ = holed_windows(write, "forward", mode=mode)
-    trains = raw.time < 25
+    trains, series = raw.time < 25, raw.series_at(torch.arange(raw.rows))
     for place, column in enumerate(HISTORY):
-        parts = [trains] if mode == "global" else [trains, *(trains & (raw.series_of_row == s) for s in (0, 1))]
+        parts = [trains] if mode == "global" else [trains, *(trains & (series == s) for s in (0, 1))]
         for entry, part in enumerate(parts):
             values = raw.values[part, place].double()
             values = values[~values.isnan()]
