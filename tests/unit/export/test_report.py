@@ -36,7 +36,7 @@ SOUND = CheckReport(
     rows=64,
     batch_mates_change=0.0,
     q_risk={"fp32": {"0.5": 0.1}, "qat": {"0.5": 0.1}, "int8": {"0.5": 0.1}},
-    bytes={"fp32_file": 40_000_000, "int8_file": 11_000_000, "float_tables": 0},
+    bytes={"fp32_file": 40_000_000, "int8_file": 11_000_000, "unchanged": 0},
     integer_ops={"MatMulIntegerToFloat": 40},
     layers=(layer("gate"), layer("head")),
     runtimes=(OtherRuntime("reference", 150.0, "onnx 1"), OtherRuntime("OpenVINO", skipped="not installed")),
