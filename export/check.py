@@ -20,7 +20,7 @@ from qat_tft.export.layers import layer_reports, most_windows
 from qat_tft.export.measure import crossings, interleaved_medians, largest_steps, spread_order, sqnr_db
 from qat_tft.export.metadata import OUTPUT, ModelMetadata
 from qat_tft.export.operators import Operators, operators_of
-from qat_tft.export.qdq import quantized_constants, table_bytes, weight_bytes
+from qat_tft.export.qdq import quantized_constants, unchanged_bytes, weight_bytes
 from qat_tft.export.report import CheckReport, Thresholds
 from qat_tft.export.runtimes import ROWS as OTHER_ROWS
 from qat_tft.export.runtimes import OtherRuntime, other_runtimes
@@ -217,7 +217,7 @@ def _bytes(path: Path, fp32_file: Path, graph: onnx.ModelProto, int8: bool) -> d
         "int8_file": path.stat().st_size if int8 else None,
         "int8_weights": weights.int8,
         "float_weights": weights.floating,
-        "float_tables": table_bytes(graph),
+        "unchanged": unchanged_bytes(graph),
     }
 
 
@@ -280,10 +280,10 @@ def _layer_breaches(report: CheckReport) -> Iterator[str]:
 
 def _int8_breaches(report: CheckReport) -> Iterator[str]:
     limits, fp32, int8 = report.thresholds, report.bytes["fp32_file"], report.bytes["int8_file"]
-    tables = report.bytes["float_tables"] or 0  # the same in both files
+    same = report.bytes["unchanged"] or 0
     if fp32 is None or int8 is None:
         yield f"there is no {FP32_FILE} beside the file to compare it with"
-    elif int8 >= fp32 or int8 - tables > limits.file_share * (fp32 - tables) + limits.graph_bytes:
+    elif int8 >= fp32 or int8 - same > limits.file_share * (fp32 - same) + limits.graph_bytes:
         yield f"the INT8 file has {int8 / fp32:.0%} of the FP32 file's bytes, more than allowed"
     if not sum(report.integer_ops.values()):
         yield "onnxruntime computes no product of the file on integers"

@@ -80,11 +80,15 @@ def weight_bytes(model: ModelProto) -> WeightBytes:
     return WeightBytes(int8=sizes["int8"], floating=sizes["float"])
 
 
-def table_bytes(model: ModelProto) -> int:
-    """Count the bytes of the tables of floats that rows are looked up in: embeddings, statistics of each series."""
+def unchanged_bytes(model: ModelProto) -> int:
+    """Count what quantizing leaves as it is: the metadata, and tables of floats that rows are looked up in.
+
+    Such tables are embeddings and the statistics of each series.
+    """
     looked_up = {node.input[0] for node in model.graph.node if node.op_type == "Gather"}
     tables = (tensor for tensor in model.graph.initializer if tensor.name in looked_up and tensor.data_type in FLOATS)
-    return sum(numpy_helper.to_array(tensor).nbytes for tensor in tables)
+    metadata = sum(len(entry.value.encode()) for entry in model.metadata_props)
+    return metadata + sum(numpy_helper.to_array(tensor).nbytes for tensor in tables)
 
 
 def verify_graph(model: ModelProto, *, lstm_nodes: int, portable: bool) -> None:

@@ -31,7 +31,7 @@ class Thresholds:
         steps: most that optimizations, or the size of the batch, may change a quantile, in head steps.
         file_share: most that the INT8 file may hold of the FP32 file's bytes ...
         graph_bytes: ... beyond these, which stand for the graph itself: it does not shrink with the weights. Nor do
-            tables of floats, which are left out of both files: embeddings, and statistics of each series.
+            embeddings, statistics of each series and metadata, which are left out of both files.
         risk_over_qat: most that the mean q-risk may lie above that of the QAT model, as a share.
         risk_over_fp32: most that it may lie above that of the FP32 model, as a share.
         layer_steps: most that a value may differ where a layer gets the QAT layer's input, in the layer's steps.
@@ -66,7 +66,8 @@ class CheckReport:
         batch_mates_change: largest change of a row's raw forecast when its batch mates are replaced.
         q_risk: ``fp32``, ``qat`` and ``int8``, each by quantile, on the compared windows.
         quantile_crossings: forecasts whose quantiles are out of order, of all rows x horizon.
-        bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``, and of these ``float_tables``.
+        bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``, and ``unchanged``, which both files
+            have alike.
         integer_ops: integer products in onnxruntime's optimized graph; float_products: those left float.
         float_layers: names of the layers and operations that stay in floating point, by the reason.
         saturating_products: integer products in which a CPU without VNNI could saturate (see ``saturation``).

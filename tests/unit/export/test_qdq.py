@@ -8,10 +8,10 @@ from qat_tft.errors import CalibrationError, ExportError
 from qat_tft.export.qdq import (
     remove_full_range_clips,
     strip,
+    unchanged_bytes,
     verify_explicit_pairs,
     verify_graph,
     verify_integer_graph,
-    table_bytes,
     weight_bytes,
 )
 
@@ -82,12 +82,13 @@ def test_bytes_are_counted_by_kind_without_zero_points() -> None:
     assert counted.floating == 4 * (1 + 3 + 4)  # scale, weight scales, the matrix that nobody reads
 
 
-def test_only_what_rows_are_looked_up_in_is_a_table() -> None:
+def test_metadata_and_the_floats_that_rows_are_looked_up_in_are_left_as_they_are() -> None:
     model = integer_graph(table=np.zeros((7, 3), np.float32), rows=np.array([1, 2]), codes=np.zeros((9, 3), np.int8))
     lookups = [("table", "rows", "found"), ("codes", "rows", "levels of codes"), ("x", "rows", "from the input")]
     model.graph.node.extend(helper.make_node("Gather", [data, at], [found]) for data, at, found in lookups)
-    assert table_bytes(model) == 4 * 7 * 3
-    assert table_bytes(integer_graph()) == 0
+    helper.set_model_props(model, {"key": "\N{MICRO SIGN}m"})
+    assert unchanged_bytes(model) == 4 * 7 * 3 + 3
+    assert unchanged_bytes(integer_graph()) == 0
 
 
 def test_a_sound_integer_graph_passes() -> None:
