@@ -18,7 +18,7 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import ConfigError, DataError, some_of
-from qat_tft.evaluation.backtest import Forecast, RollingOrigins, Track
+from qat_tft.evaluation.backtest import Forecast, ModelScores, RollingOrigins, Track
 from qat_tft.evaluation.backtest_report import BacktestReport
 from qat_tft.evaluation.forecast_table import ForecastFile, ForecastRows
 from qat_tft.evaluation.forecasts import even_indices
@@ -29,6 +29,8 @@ from qat_tft.export.graph import FP32_FILE, INT8_FILE
 from qat_tft.export.session import Forecaster
 from qat_tft.training.dataset import split_of
 from qat_tft.training.run_folder import RunFolder
+
+Paths = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True)
@@ -70,43 +72,90 @@ def backtest_run(
     Raises:
         UserError: the run, its files, the data or the span cannot be used, or `out` cannot be written.
     """
-    config, preprocessing = run.load_config(), run.load_preprocessing()
-    named: list[str | Path] = list(files or config.data.parquet_files or embedded_temperatures()[:1])
-    paths = named[0] if len(named) == 1 else named  # a single one may be a folder
-    preparation = preprocessing.preparation if files else config.data.preparation  # the cache knows it as configured
-    raw = read_panel(paths, run.load_schema(), preparation, cache=config.data.cache_folder)
-    panel = preprocessing.encode(raw)
-    split = split_of(config.data, panel)
-    stride = span.stride or config.model.horizon
-    windows = _windows(panel, config, split, span, stride)
-    indices = even_indices(len(windows), span.most or len(windows))
-    in_sample, notes = _in_sample(panel, split, windows, indices)
-    season = config.data.season or season_of(panel)
-    scale = in_sample_error(panel, in_sample, season)
-    origins = RollingOrigins(windows, indices, config.model.quantiles, scale, config.training.batch_size)
-    forecasts = {
-        **_models(run, preprocessing.scaling(), threads),
-        **_naive(panel, in_sample, season, config),
-    }
+    config = run.load_config()
+    paths, panel = _read(run, config, files)
+    setting = _Setting.of(panel, config, span)
+    scale = in_sample_error(panel, setting.in_sample, setting.season)
+    origins = RollingOrigins(
+        setting.windows, setting.indices, config.model.quantiles, scale, config.training.batch_size
+    )
+    forecasts = {**_models(run, threads), **setting.naive()}
     rows = ForecastRows.of(panel, paths) if out else None
     with ForecastFile(out) if out else nullcontext() as file:
         scores = origins.score(forecasts, rows=rows, out=file, track=track)
-    places = torch.unique(windows.series_of(indices)).tolist()
-    times = panel.time[windows.target_rows(indices)[:, 0] - 1]
-    return BacktestReport(
-        run=run.name,
-        source=panel.source,
-        first_origin=panel.time_text(int(times.min())),
-        last_origin=panel.time_text(int(times.max())),
-        stride=stride,
-        windows=len(indices),
-        levels=config.model.quantiles,
-        season=season,
-        scores=scores,
-        series={place: panel.series_name(place) for place in places},
-        notes=(*panel.notes, *windows.notes, *notes, *_unscaled(panel, scale, places), *_one_phase(stride, season)),
-        out=out,
-    )
+    return setting.report(run.name, scores, scale, out)
+
+
+def _read(run: RunFolder, config: RunConfig, files: Sequence[Path]) -> tuple[Paths, Panel]:
+    preprocessing = run.load_preprocessing()
+    named = [*(files or config.data.parquet_files or embedded_temperatures()[:1])]
+    paths: Paths = named[0] if len(named) == 1 else named  # a single one may be a folder
+    preparation = preprocessing.preparation if files else config.data.preparation  # the cache knows it as configured
+    raw = read_panel(paths, run.load_schema(), preparation, cache=config.data.cache_folder)
+    return paths, preprocessing.encode(raw)
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What a backtest goes by.
+
+    Attributes:
+        config: of the run.
+        windows: of the span; those at `indices` are forecast.
+        stride: rows from one origin of a series to the next.
+        season: rows of one season.
+        in_sample: int64 [S], the rows before which naive errors are taken.
+        notes: on span and stride.
+    """
+
+    config: RunConfig
+    windows: Windows
+    indices: Tensor
+    stride: int
+    season: int
+    in_sample: Tensor
+    notes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, panel: Panel, config: RunConfig, span: Span) -> _Setting:
+        split, stride = split_of(config.data, panel), span.stride or config.model.horizon
+        windows = _windows(panel, config, split, span, stride)
+        indices = even_indices(len(windows), span.most or len(windows))
+        season = config.data.season or season_of(panel)
+        first = int(panel.time[windows.origins(indices) + 1].min())
+        in_sample, of_rows = _in_sample(panel, split, first)
+        notes = (*_seen(panel, split, first), *of_rows, *_one_phase(stride, season))
+        return cls(config, windows, indices, stride, season, in_sample, notes)
+
+    def naive(self) -> dict[str, Forecast]:
+        """The naive forecasts, fitted."""
+        seasons = {NAIVE: self.season} | ({LAST: LAST_VALUE} if self.season != LAST_VALUE else {})
+        panel, horizon, levels = self.windows.panel, self.config.model.horizon, self.config.model.quantiles
+        return {
+            name: _NaiveForecast(
+                SeasonalNaive.fit(panel, self.in_sample, season=rows, horizon=horizon, levels=levels), horizon
+            )
+            for name, rows in seasons.items()
+        }
+
+    def report(self, run: str, scores: dict[str, ModelScores], scale: Tensor, out: Path | None) -> BacktestReport:
+        panel = self.windows.panel
+        times = panel.time[self.windows.origins(self.indices)]
+        places = torch.unique(self.windows.series_of(self.indices)).tolist()
+        return BacktestReport(
+            run=run,
+            source=panel.source,
+            first_origin=panel.time_text(int(times.min())),
+            last_origin=panel.time_text(int(times.max())),
+            stride=self.stride,
+            windows=len(self.indices),
+            levels=self.config.model.quantiles,
+            season=self.season,
+            scores=scores,
+            series={place: panel.series_name(place) for place in places},
+            notes=(*panel.notes, *self.windows.notes, *self.notes, *_unscaled(panel, scale, places)),
+            out=out,
+        )
 
 
 def _windows(panel: Panel, config: RunConfig, split: Split, span: Span, stride: int) -> Windows:
@@ -142,20 +191,20 @@ def _instant(panel: Panel, option: str, text: str) -> int:
         ) from None
 
 
-def _in_sample(panel: Panel, split: Split, windows: Windows, indices: Tensor) -> tuple[Tensor, list[str]]:
-    """Return the rows before which naive errors are taken, int64 [S]: training rows, else those before the span."""
-    first = int(panel.time[windows.target_rows(indices)[:, 0]].min())
-    notes = []
-    if first < split.test_from:
-        notes.append(
-            f"The span begins before the test part ({panel.time_text(split.test_from)}): "
-            "the models have seen rows of it."
-        )
+def _in_sample(panel: Panel, split: Split, first: int) -> tuple[Tensor, list[str]]:
+    """Return the row after the last training row of each series; without any, the row of the first target."""
     ends = panel.first_at(panel.series_start, split.validation_from)
     if bool((ends > panel.series_start[:-1]).any()):
-        return ends, notes
-    notes.append("These data hold no training row of the run: naive errors are those of the rows before the span.")
-    return panel.first_at(panel.series_start, first), notes
+        return ends, []
+    note = "These data hold no training row of the run: naive errors are those of the rows before the span."
+    return panel.first_at(panel.series_start, first), [note]
+
+
+def _seen(panel: Panel, split: Split, first: int) -> list[str]:
+    if first >= split.test_from:
+        return []
+    begin = panel.time_text(split.test_from)
+    return [f"The span begins before the test part ({begin}): the models have seen rows of it."]
 
 
 def _unscaled(panel: Panel, scale: Tensor, places: list[int]) -> list[str]:
@@ -174,8 +223,9 @@ def _one_phase(stride: int, season: int) -> list[str]:
     ]
 
 
-def _models(run: RunFolder, scaling: Scaling, threads: int | None) -> dict[str, Forecast]:
+def _models(run: RunFolder, threads: int | None) -> dict[str, Forecast]:
     models: dict[str, Forecast] = {}
+    scaling = run.load_preprocessing().scaling()
     if (run.path / FP32_FILE).is_file():
         models["fp32"] = _FileForecast(run.path / FP32_FILE, threads)
     else:
@@ -185,15 +235,6 @@ def _models(run: RunFolder, scaling: Scaling, threads: int | None) -> dict[str, 
     elif (run.path / "qat.safetensors").is_file():
         models["qat"] = _TorchForecast(run.load_qat_model(), scaling)
     return models
-
-
-def _naive(panel: Panel, in_sample: Tensor, season: int, config: RunConfig) -> dict[str, Forecast]:
-    seasons = {NAIVE: season} | ({LAST: LAST_VALUE} if season != LAST_VALUE else {})
-    horizon, levels = config.model.horizon, config.model.quantiles
-    return {
-        name: _NaiveForecast(SeasonalNaive.fit(panel, in_sample, season=rows, horizon=horizon, levels=levels), horizon)
-        for name, rows in seasons.items()
-    }
 
 
 @dataclass(frozen=True)

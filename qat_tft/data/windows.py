@@ -99,6 +99,10 @@ class Windows(Dataset[Batch]):
         batch = batch_from(self.panel, self._index.rows(indices), self.history, self.horizon)
         return batch if mask_seed is None or not self.unknown_rate else self._with_unknown(batch, mask_seed)
 
+    def origins(self, indices: torch.Tensor) -> torch.Tensor:
+        """Row of each window's origin, int64 [B]: the last one of its history."""
+        return self._index.rows(indices) + (self.history - 1)
+
     def target_rows(self, indices: int | Sequence[int] | torch.Tensor) -> torch.Tensor:
         """Rows of the panel that the windows forecast, int64 [B, horizon]."""
         first = self._index.rows(torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64))).unsqueeze(1)
