@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -12,6 +13,7 @@ from torch import nn
 from qat_tft.config import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
+from qat_tft.errors import DataError
 from qat_tft.evaluation.forecasts import even_indices, forecast_windows
 from qat_tft.model.loss import q_risk
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
@@ -110,7 +112,14 @@ def _risks(
     indices = even_indices(len(windows), limit)
     size = config.training.batch_size
     found = forecast_windows(model, scaling, windows, indices, batch_size=size, device=device)
-    return tuple(q_risk(found.quantiles, found.target, config.model.quantiles).tolist())
+    risks = tuple(q_risk(found.quantiles, found.target, config.model.quantiles).tolist())
+    if not 0.0 < mean(risks) < math.inf:
+        raise DataError(
+            f"the mean q-risk of {len(indices)} validation windows is {mean(risks)}, which no other can be compared with",
+            allowed="validation windows whose target is there and not zero throughout",
+            next_step="Take more of them with --windows, or train with another --validation",
+        )
+    return risks
 
 
 def _weights(model: QATTemporalFusionTransformer, layer: str) -> int:

@@ -19,6 +19,7 @@ from qat_tft.evaluation.forecasts import even_indices, forecast_windows
 from qat_tft.model.loss import q_risk
 from qat_tft.quantization.learned import LearnedQuantizer
 from qat_tft.schema import Columns, Schema
+from qat_tft.training import sensitivity
 from qat_tft.training.dataset import load_data
 from qat_tft.training.job import train
 from qat_tft.training.run_folder import RunFolder
@@ -174,6 +175,14 @@ def test_data_that_are_gone_are_named(ptq: RunFolder, call):
     code, _, messages = call("sensitivity", ptq.path)
     assert code == 2
     assert "gone.parquet" in messages
+
+
+@pytest.mark.parametrize("risk", [0.0, float("nan"), float("inf")])
+def test_a_risk_that_nothing_can_be_compared_with_is_refused(risk: float, ptq: RunFolder, call, monkeypatch):
+    monkeypatch.setattr(sensitivity, "q_risk", lambda *given: torch.full((3,), risk))
+    code, output, messages = call("sensitivity", ptq.path, "--windows", 3)
+    assert (code, output) == (2, "")
+    assert f"the mean q-risk of 3 validation windows is {risk}" in messages
 
 
 def test_unknown_float_layers_are_refused_before_anything_is_trained(data: Path, tmp_path: Path):
