@@ -135,7 +135,7 @@ class ModelConfig(Section):
     dropout: Fraction = Field(default=0.1, description="dropout probability")
     quantiles: tuple[Quantile, ...] = Field(default=(0.1, 0.5, 0.9), description="quantiles forecast, ascending")
     encoder_layers: int = Field(default=0, ge=0, description="gated layers after each selection; 0: as in the paper")
-    selection_chunk: PositiveInt = Field(default=8, description="variables a selection computes at once")
+    selection_chunk: PositiveInt = Field(default=4, description="variables a selection computes at once")
 
     seasonal_difference: int | None = Field(
         default=None,

@@ -14,6 +14,7 @@ from importlib import import_module
 
 import typer
 
+from qat_tft.checkpointing.heap import restart_without_block_cache
 from qat_tft.cli import console
 from qat_tft.errors import QatTftError
 
@@ -67,6 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # slower training with a second process on two cores. OpenMP reads this once, when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None and words[:1] == ["train"]:
+        restart_without_block_cache()
     try:
         app(words, prog_name="qat-tft")
     except SystemExit as stop:

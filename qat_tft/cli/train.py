@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from qat_tft.checkpointing.heap import map_large_blocks
+from qat_tft.checkpointing.heap import merge_freed_blocks
 from qat_tft.cli import console
 from qat_tft.cli.settings import numbers, setting
 from qat_tft.errors import ConfigError
@@ -232,8 +232,7 @@ def train(
             f"unexpected argument {name_to_resume!r}",
             next_step="Add --resume to go on with a run of that name; a file is named with --parquet-file",
         )
-    if use_gradient_checkpointing or checkpoint_segments or checkpoint_mode not in (None, "off"):
-        map_large_blocks()  # before torch is imported
+    merge_freed_blocks()
     from qat_tft.cli import training
 
     if resume:

@@ -12,8 +12,9 @@ of size [N, V*H] is ever built for real variables; docs/decisions/002 tells what
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, reduce
+from itertools import chain, repeat
 from typing import Any
 
 import torch
@@ -76,10 +77,10 @@ class VariableSelection(nn.Module):
         real, categories = rows[:, : self.real], rows[:, self.real :]
         inputs = (*_columns(real, self.sizes[0]), *_columns(categories, self.sizes[1]))
         shares = _columns(weights.flatten(0, -2), self._all_sizes())
-        parts = [
+        parts = (
             run_segment(self.name, function, values, share)
             for function, values, share in zip(self._chunks(), inputs, shares, strict=True)
-        ]
+        )
         return sum_in_order(parts).unflatten(0, x.shape[:-1]), weights
 
     def cut(self, chunk: int = INFERENCE_CHUNK) -> None:
@@ -101,34 +102,28 @@ class VariableSelection(nn.Module):
     def _all_sizes(self) -> list[int]:
         return [*self.sizes[0], *self.sizes[1]]
 
-    def _chunks(self) -> list[Callable[[Tensor, Tensor], Tensor]]:
-        """Return one function per chunk: values [N, C] and shares [N, C] to the chunk's part of the sum [N, H]."""
+    def _chunks(self) -> Iterator[Callable[[Tensor, Tensor], Tensor]]:
+        """Yield one function per chunk: values [N, C] and shares [N, C] to the chunk's part of the sum [N, H]."""
         sizes = self._all_sizes()
-        seconds: list[Chunk] | list[None] = [None] * len(sizes) if self.second is None else self.second.chunks(sizes)
+        functions = chain(self._real_chunks(), self._category_chunks())
+        seconds: Iterable[Chunk | None] = repeat(None, len(sizes)) if self.second is None else self.second.chunks(sizes)
         gates, scales = self.gate.chunks(sizes), self.norm.chunks(sizes)
-        tails = [
-            partial(_gated_sum, second, self.dropout, gate, scale)
-            for second, gate, scale in zip(seconds, gates, scales, strict=True)
-        ]
-        return [
-            partial(function, tail)
-            for function, tail in zip((*self._real_chunks(), *self._category_chunks()), tails, strict=True)
-        ]
+        for function, second, gate, scale in zip(functions, seconds, gates, scales, strict=True):
+            yield partial(function, partial(_gated_sum, second, self.dropout, gate, scale))
 
-    def _real_chunks(self) -> list[Callable[..., Tensor]]:
+    def _real_chunks(self) -> Iterator[Callable[..., Tensor]]:
         if self.real_first is None or self.real_embedding is None:
-            return []
+            return
         firsts, embeddings = self.real_first.chunks(self.sizes[0]), self.real_embedding.chunks(self.sizes[0])
-        return [partial(_real_chunk, first, embed) for first, embed in zip(firsts, embeddings, strict=True)]
+        for first, embed in zip(firsts, embeddings, strict=True):
+            yield partial(_real_chunk, first, embed)
 
-    def _category_chunks(self) -> list[Callable[..., Tensor]]:
+    def _category_chunks(self) -> Iterator[Callable[..., Tensor]]:
         if self.category_first is None or self.category_embedding is None:
-            return []
-        firsts, embeddings = (
-            self.category_first.chunks(self.sizes[1]),
-            self.category_embedding.chunks(self.sizes[1]),
-        )
-        return [partial(_category_chunk, first, embed) for first, embed in zip(firsts, embeddings, strict=True)]
+            return
+        firsts, embeddings = self.category_first.chunks(self.sizes[1]), self.category_embedding.chunks(self.sizes[1])
+        for first, embed in zip(firsts, embeddings, strict=True):
+            yield partial(_category_chunk, first, embed)
 
 
 class SelectionWeights(nn.Module):
@@ -209,12 +204,9 @@ class VariableScale(nn.Module):
         return CutLayer(_weighted_sum, (self.weight, self.bias), sizes)
 
 
-def sum_in_order(parts: list[Tensor]) -> Tensor:
-    """Return the sum of at least one tensor, added from the first to the last."""
-    total = parts[0]
-    for part in parts[1:]:
-        total = total + part
-    return total
+def sum_in_order(parts: Iterable[Tensor]) -> Tensor:
+    """Return the sum of at least one tensor, added from the first to the last as they come."""
+    return reduce(torch.add, parts)
 
 
 def _real_chunk(
@@ -249,18 +241,24 @@ def _weighted_sum(weight: Tensor, bias: Tensor, x: Tensor, shares: Tensor) -> Te
 
 
 def _trained_weighted_sum(weight: Tensor, bias: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    summed: Tensor = _NormalizedSum.apply(x.to(weight.dtype), weight, shares.to(weight.dtype))  # type: ignore[no-untyped-call]
-    return summed + shares @ bias
+    biases = shares @ bias
+    x, shares = x.to(weight.dtype), shares.to(weight.dtype)
+    promised: Tensor = _PromisedSum.apply(x, weight, shares)  # type: ignore[no-untyped-call]
+    # Nothing below is kept for the backward pass, so a recompute that stops early never gets here.
+    summed: Tensor = _KeptPromise.apply(promised, x.detach(), weight.detach(), shares.detach())  # type: ignore[no-untyped-call]
+    return summed + biases
 
 
-class _NormalizedSum(torch.autograd.Function):
-    """`sum over C of LayerNorm(x) * weight * shares`, keeping nothing of size [C, N, H] but x itself."""
+class _PromisedSum(torch.autograd.Function):
+    """The gradient of `sum over C of LayerNorm(x) * weight * shares`, keeping nothing of size [C, N, H] but x itself.
+
+    What it returns has the sum's shape [N, H] and no values: `_KeptPromise` computes them.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, shares: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight, shares)
-        normalized, _, _ = _normalize(x)
-        return normalized.mul_(weight.unsqueeze(1)).mul_(shares.t().unsqueeze(-1)).sum(0)
+        return x.new_empty(()).expand(x.shape[1:])
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -275,6 +273,19 @@ class _NormalizedSum(torch.autograd.Function):
             to_normalized, x, x.shape[-1:], mean, deviation, None, None, [True, False, False]
         )
         return to_x, to_weight, to_shares
+
+
+class _KeptPromise(torch.autograd.Function):
+    """The values of a promised sum; the gradient is the promise's."""
+
+    @staticmethod
+    def forward(ctx: Any, promised: Tensor, x: Tensor, weight: Tensor, shares: Tensor) -> Tensor:
+        normalized, _, _ = _normalize(x)
+        return normalized.mul_(weight.unsqueeze(1)).mul_(shares.t().unsqueeze(-1)).sum(0)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        return gradients[0], None, None, None
 
 
 def _normalize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

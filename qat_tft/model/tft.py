@@ -23,7 +23,7 @@ from qat_tft.model.recurrence import LearnedSequence, Recurrence
 from qat_tft.model.selection import VariableSelection
 from qat_tft.schema import GroupSize
 
-DEFAULT_SELECTION_CHUNK = 8
+DEFAULT_SELECTION_CHUNK = 4
 """Variables computed together in a selection network."""
 
 

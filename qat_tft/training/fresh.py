@@ -2,8 +2,8 @@
 
     python -m qat_tft.training.fresh TASK
 
-It starts as `qat-tft train` does in that mode: under checkpointing large blocks are mapped before torch is imported,
-which is why nothing at the top of this file imports torch.
+It starts as `qat-tft train` does, with freed blocks merged; nothing at the top of this file imports torch, since the
+process may start itself anew first.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from qat_tft.checkpointing.heap import map_large_blocks
+from qat_tft.checkpointing.heap import merge_freed_blocks, restart_without_block_cache
 from qat_tft.config import ModelConfig, QuantizationConfig
 from qat_tft.schema import GroupSize
 
@@ -100,9 +100,9 @@ def measured(task: Task) -> Measurement:
 
 def main() -> None:
     """Do the task that the program was given and write the answer to standard output."""
+    restart_without_block_cache()
+    merge_freed_blocks()
     task = Task.from_text(sys.argv[1])
-    if task.segments:
-        map_large_blocks()
     from qat_tft.training.measuring import answer
 
     answer(partial(measured, task))

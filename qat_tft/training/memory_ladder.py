@@ -16,7 +16,7 @@ from typing import Any, Self
 import torch
 
 from qat_tft.checkpointing.guard import require_replayable
-from qat_tft.checkpointing.heap import map_large_blocks
+from qat_tft.checkpointing.heap import give_back_free_blocks
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import SEGMENTS, Mode, choice_name, segments_of
 from qat_tft.data.windows import Batch
@@ -170,9 +170,9 @@ def is_out_of_memory(failure: BaseException) -> bool:
 
 
 def release_memory() -> None:
-    """Free what only reference cycles hold, and let freed blocks leave the process from now on."""
+    """Free what only reference cycles hold, and give free memory back to the system."""
     gc.collect()
-    map_large_blocks()
+    give_back_free_blocks()
     if torch.cuda.is_available():
         torch.cuda.empty_cache()
 

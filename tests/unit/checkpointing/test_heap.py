@@ -1,7 +1,8 @@
-"""Freed blocks leave the process once large blocks are mapped one by one."""
+"""Freed blocks are used again once glibc merges them."""
 
 from __future__ import annotations
 
+import os
 import platform
 import subprocess
 import sys
@@ -9,29 +10,54 @@ import sys
 import pytest
 
 PINNED = """
-import sys, psutil
-if sys.argv[1] == "mapped":
-    from qat_tft.checkpointing.heap import map_large_blocks
-    assert map_large_blocks()
-import torch
-process = psutil.Process()
+import sys
+if sys.argv[1] == "merged":
+    from qat_tft.checkpointing.heap import merge_freed_blocks, restart_without_block_cache
+    restart_without_block_cache()
+    assert merge_freed_blocks()
+import psutil, torch
 torch.ones(8_000_000)  # 32 MB: glibc raises its own threshold to the largest block it has seen freed
-start = process.memory_info().rss
-for _ in range(30):  # blocks of 8 MB, each followed by a small one that stays
-    large = [torch.ones(2_000_000) for _ in range(4)]
-    small = torch.ones(1000)
-    kept = globals().setdefault("kept", []); kept.append(small)
-    held = large[::2]; globals().setdefault("holders", []).append(held[0])
-    del large, held
-globals()["holders"].clear()
-print(process.memory_info().rss - start)
+start = psutil.Process().memory_info().rss
+kept = []
+for _ in range(30):  # blocks of 8 MB, each followed by small ones that stay
+    large = []
+    for _ in range(4):
+        large.append(torch.ones(2_000_000))
+        kept.append([torch.ones(4) for _ in range(10)])
+    del large
+print(psutil.Process().memory_info().rss - start)
+"""
+RESTARTED = """
+import os, sys
+from qat_tft.checkpointing.heap import restart_without_block_cache
+print(os.environ.get("GLIBC_TUNABLES"), sys.argv[1:], flush=True)
+restart_without_block_cache()
 """
 
+glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="these are switches of glibc")
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the switch is one of glibc")
-def test_freed_blocks_between_kept_ones_go_back_to_the_system():
-    def grown(how: str) -> int:
-        command = [sys.executable, "-c", PINNED, how]
-        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
-    assert grown("mapped") < 32e6 < grown("as it is")
+def run(program: str, *arguments: str, tunables: str | None = None) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "GLIBC_TUNABLES"}
+    environment |= {} if tunables is None else {"GLIBC_TUNABLES": tunables}
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True, env=environment).stdout
+
+
+@glibc
+def test_blocks_freed_between_small_ones_that_stay_are_used_again():
+    assert int(run(PINNED, "merged")) < 60e6 < int(run(PINNED, "as it is"))
+
+
+@glibc
+@pytest.mark.parametrize("before", [None, "glibc.malloc.arena_max=2"], ids=["no-tunables", "tunables-of-ones-own"])
+def test_a_program_restarts_once_with_the_same_arguments_and_keeps_other_tunables(before):
+    first, second = run(RESTARTED, "one", "two words", tunables=before).splitlines()
+    assert first == f"{before} ['one', 'two words']"
+    own = f"{before}:" if before else ""
+    assert second == f"{own}glibc.malloc.tcache_count=0 ['one', 'two words']"
+
+
+@glibc
+def test_a_program_whose_cache_was_set_by_its_user_does_not_restart():
+    assert len(run(RESTARTED, tunables="glibc.malloc.tcache_count=3").splitlines()) == 1
