@@ -7,6 +7,7 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.settings import share
+from qat_tft.errors import CheckFailed
 
 
 class Grouping(StrEnum):
@@ -41,7 +42,8 @@ def sensitivity(
     """Rank layers by what rounding each alone costs in q-risk on validation windows.
 
     With --max-drop 0.5% a choice of layers to leave in floating point is made and measured. For a quantization-aware
-    run it is written into config.toml (quantization.float_layers), and `qat-tft export` and `check` follow it.
+    run it is written into config.toml (quantization.float_layers), and `qat-tft export` and `check` follow it. Exit
+    code 1: no choice keeps within the share.
     """
     drop = share(max_drop, "--max-drop")
     from qat_tft.training.run_folder import RunFolder
@@ -50,6 +52,10 @@ def sensitivity(
     folder = RunFolder.find(run, runs_dir)
     found = analyse(folder, by=by.value, windows=windows, max_drop=drop, measured=_note)
     console.emit(found, json=json)
+    if drop is not None and found.choice is None:
+        if json:  # standard output holds one object, and it says so
+            raise typer.Exit(CheckFailed.exit_code)
+        raise CheckFailed(f"no choice of layers in floating point keeps within --max-drop {max_drop}")
     if found.float_layers and not found.trained:
         console.note(f"Train with: qat-tft train --use-qat --float-layers {','.join(found.float_layers)}")
     elif found.float_layers is not None and found.trained:

@@ -113,10 +113,10 @@ def _risks(
     size = config.training.batch_size
     found = forecast_windows(model, scaling, windows, indices, batch_size=size, device=device)
     risks = tuple(q_risk(found.quantiles, found.target, config.model.quantiles).tolist())
-    risk = mean(risks)
-    if not 0.0 < risk < math.inf:
+    unusable = [risk for risk in risks if not 0.0 < risk < math.inf]
+    if unusable:
         raise DataError(
-            f"the mean q-risk of {len(indices)} validation windows is {risk}, which no other can be compared with",
+            f"the q-risk of {len(indices)} validation windows is {unusable[0]}, which no other can be compared with",
             allowed="validation windows whose target is there and not zero throughout",
             next_step="Take more of them with --windows, or train with another --validation",
         )

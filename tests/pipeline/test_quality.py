@@ -145,7 +145,7 @@ def test_a_choice_is_measured_written_and_followed(ptq: RunFolder, call):
 def test_a_run_without_qat_is_calibrated_for_it_and_stays_as_it_is(data: Path, tmp_path: Path, call):
     run = train_small(data, tmp_path / "runs", "fp32", use_qat=False)
     before = (run.path / "config.toml").read_text()
-    code, output, messages = call("sensitivity", run.path, "--by", "segment", "--windows", 10, "--max-drop", "0%")
+    code, output, messages = call("sensitivity", run.path, "--by", "segment", "--windows", 10, "--max-drop", "50%")
     assert code == 0, messages
     assert "temporal_attention" in output
     assert "FP32 weights, calibrated for this" in output
@@ -177,12 +177,21 @@ def test_data_that_are_gone_are_named(ptq: RunFolder, call):
     assert "gone.parquet" in messages
 
 
+@pytest.mark.parametrize("json_option", [(), ("--json",)], ids=["tables", "json"])
+def test_without_any_choice_the_exit_code_is_1_and_the_run_stays_as_it_is(json_option, ptq, call, monkeypatch):
+    monkeypatch.setattr(sensitivity, "leave_float", lambda *given, **limits: None)
+    code, output, messages = call("sensitivity", ptq.path, "--windows", 3, "--max-drop", "0.1%", *json_option)
+    assert code == 1
+    assert ('"choice": null' in output) if json_option else ("keeps within --max-drop 0.1%" in messages)
+    assert ptq.load_config().quantization.float_layers == ()
+
+
 @pytest.mark.parametrize("risk", [0.0, float("nan"), float("inf")])
 def test_a_risk_that_nothing_can_be_compared_with_is_refused(risk: float, ptq: RunFolder, call, monkeypatch):
     monkeypatch.setattr(sensitivity, "q_risk", lambda *given: torch.full((3,), risk))
     code, output, messages = call("sensitivity", ptq.path, "--windows", 3)
     assert (code, output) == (2, "")
-    assert f"the mean q-risk of 3 validation windows is {risk}" in messages
+    assert f"the q-risk of 3 validation windows is {risk}" in messages
 
 
 def test_unknown_float_layers_are_refused_before_anything_is_trained(data: Path, tmp_path: Path):
