@@ -16,6 +16,8 @@ from qat_tft.data.panel import Panel
 BLOCK_VALUES = 2**20
 """Most values that a block of a pass holds: 8 MiB in float64."""
 
+_FEW_RUNS = 32
+
 _Floats = npt.NDArray[np.float64]
 _Ints = npt.NDArray[np.int64]
 
@@ -86,9 +88,9 @@ class Moments:
 
 def _sums(values: npt.NDArray[Any], begins: _Ints) -> npt.NDArray[Any]:
     """Sums over runs of rows, [runs, V]."""
-    if len(begins) == 1:  # several times as fast, and what a block of a long series is
-        return np.asarray(values.sum(axis=0, keepdims=True))
-    return np.add.reduceat(values, begins)
+    if len(begins) > _FEW_RUNS:
+        return np.asarray(np.add.reduceat(values, begins))
+    return np.stack([run.sum(axis=0) for run in np.split(values, begins[1:])])  # several times as fast for long runs
 
 
 def training_blocks(panel: Panel, ends: torch.Tensor) -> Iterator[tuple[_Ints, npt.NDArray[np.float32]]]:

@@ -176,11 +176,12 @@ class Panel:
 
     def distinct_times(self) -> torch.Tensor:
         """Every time that occurs once, ascending, int64."""
-        if len(self.series_ids) == 1:
-            return self.time
-        found = self.time[:0]
+        found = self.time[: int(self.series_start[1])]  # those of a series rise
         for block in self.time.split(_BLOCK_VALUES):
-            found = torch.unique(torch.cat([found, block]))
+            place = torch.searchsorted(found, block).clamp(max=len(found) - 1)
+            new = block[found[place] != block]
+            if len(new):
+                found = torch.unique(torch.cat([found, new]))
         return found
 
     def series_name(self, series: int) -> str:
