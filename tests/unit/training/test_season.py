@@ -28,6 +28,28 @@ def test_the_usual_difference_is_that_of_scaled_training_rows(data):
     assert usual_difference(data, season) == pytest.approx(float(expected), rel=1e-5)
 
 
+def test_a_missing_target_has_no_difference(data):
+    season = 24
+    values = data.panel.values.clone()
+    values[::5, 0] = torch.nan
+    holed = dataclasses.replace(data, panel=dataclasses.replace(data.panel, values=values))
+    series = data.panel.series_at(torch.arange(len(values)))
+    scaled = data.preprocessing.scaling().scale_target(values[:, :1], data.panel.series_code[series])
+    squares = []
+    for row in range(season, len(values)):
+        trains = data.panel.time[row] < data.split.validation_from
+        inside = series[row] == series[row - season]
+        if trains and inside and row % 5 and (row - season) % 5:
+            squares.append(float(scaled[row] - scaled[row - season]) ** 2)
+    assert usual_difference(holed, season) == pytest.approx((sum(squares) / len(squares)) ** 0.5, rel=1e-5)
+
+
+def test_histories_shorter_than_a_season_are_not_differenced_over_it(data, config):
+    short = config.data.model_copy(update={"min_history": 23})
+    assert difference_for(data, short, shape(config, history=48)).season == 0
+    assert difference_for(data, short.model_copy(update={"min_history": 24}), shape(config, history=48)).season == 24
+
+
 def test_a_strong_season_is_found_and_needs_a_history_of_two(data, config):
     found = difference_for(data, config.data, shape(config, history=48))
     assert found.season == 24
