@@ -20,8 +20,9 @@ def why_not(model: ModelProto) -> str:
 def forecast(model: ModelProto, inputs: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float32], str]:
     """Raw quantiles [B, P, Q] of raw inputs, and how they were computed.
 
-    OpenVINO 2026.4 cannot turn every batched product with a zero point into one of integers and then refuses the whole
-    file ("cannot be broadcasted"). Such a file is computed in floating point, on the same rounded values.
+    OpenVINO 2026.4 refuses a whole file whose products have zero points ("cannot be broadcasted"), or whose LSTM has
+    8-bit weights behind a DequantizeLinear ("expects Constant"), when it shall multiply integers. Such a file is computed
+    in floating point, on the same rounded values.
     """
     import openvino
 
