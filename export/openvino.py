@@ -21,8 +21,8 @@ def forecast(model: ModelProto, inputs: Mapping[str, npt.NDArray[Any]]) -> tuple
     """Raw quantiles [B, P, Q] of raw inputs, and how they were computed.
 
     OpenVINO 2026.4 refuses a whole file whose products have zero points ("cannot be broadcasted"), or whose LSTM has
-    8-bit weights behind a DequantizeLinear ("expects Constant"), when it shall multiply integers. Such a file is computed
-    in floating point, on the same rounded values.
+    8-bit weights behind a DequantizeLinear ("expects Constant"), when it shall multiply integers. Such a file is
+    computed in floating point, on the same rounded values.
     """
     import openvino
 
