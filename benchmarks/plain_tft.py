@@ -16,7 +16,14 @@ from torch.nn import functional as F
 from qat_tft.checkpointing.segments import SegmentRunner, run_directly
 from qat_tft.model.layers import GRNStack
 from qat_tft.model.recurrence import Recurrence
-from qat_tft.model.tft import Forecast, StaticContexts, StaticEncoder, TemporalAttention
+from qat_tft.model.selection import VariableSelection
+from qat_tft.model.tft import (
+    Forecast,
+    StaticContexts,
+    StaticEncoder,
+    TemporalAttention,
+    TemporalFusionTransformer,
+)
 
 
 class PlainTFT(nn.Module):
@@ -52,6 +59,24 @@ class PlainTFT(nn.Module):
         self.lstm_decoder = Recurrence(hidden)
         self.temporal_attention = TemporalAttention(hidden, heads, horizon, context=True, dropout=dropout)
         self.head = nn.Linear(hidden, quantiles)
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: TemporalFusionTransformer) -> PlainTFT:
+        """Return a plain model that computes what ours computes, dropout aside; its columns must all be real."""
+        plain = cls(
+            *(group.real for group in model.groups.values()),
+            horizon=model.horizon,
+            hidden=model.hidden,
+            heads=model.temporal_attention.attention.heads,
+            dropout=0.0,
+            quantiles=len(model.quantiles),
+        )
+        for name in ("static_encoder", "lstm_encoder", "lstm_decoder", "temporal_attention", "head"):
+            getattr(plain, name).load_state_dict(getattr(model, name).state_dict())
+        for name in ("static_selection", "historical_selection", "future_selection"):
+            getattr(plain, name).unfold(getattr(model, name))
+        return plain.eval()
 
     def forward(
         self, static: Tensor, historical: Tensor, future: Tensor, run_segment: SegmentRunner = run_directly
@@ -91,6 +116,37 @@ class PlainSelection(nn.Module):
         transformed = self.grns(embedded.flatten(0, -3).transpose(0, 1))  # [V, N, H]
         selected = (transformed * weights.flatten(0, -2).t().unsqueeze(-1)).sum(0)  # [N, H]
         return selected.unflatten(0, x.shape[:-1]), weights
+
+    @torch.no_grad()
+    def unfold(self, folded: VariableSelection) -> None:
+        """Take over the weights of our selection network.
+
+        A folded map of a variable is a slope and an offset in its one number x. Of the maps that give these for
+        the embedding `x w + b`, the one that is taken looks at the direction of w alone.
+        """
+        slope, offset = folded.real_embedding.weight, folded.real_embedding.bias  # [V, H]
+        direction = slope / slope.square().sum(-1, keepdim=True)
+        grns, weighing = self.grns, self.weighing
+        self.embedding_weight.copy_(slope)
+        self.embedding_bias.copy_(offset)
+        first = folded.real_first
+        grns.first.weight.copy_(torch.einsum("vi,vo->vio", direction, first.weight))
+        grns.first.bias.copy_((first.bias - torch.einsum("vio,vi->vo", grns.first.weight, offset)).unsqueeze(1))
+        for name in ("second", "gate"):
+            getattr(grns, name).weight.copy_(getattr(folded, name).weight.transpose(1, 2))
+            getattr(grns, name).bias.copy_(getattr(folded, name).bias.unsqueeze(1))
+        grns.norm_weight.copy_(folded.norm.weight.unsqueeze(1))
+        grns.norm_bias.copy_(folded.norm.bias.unsqueeze(1))
+        wide = torch.einsum("ov,vh->ovh", folded.weighing.real.weight, direction)
+        bias = folded.weighing.real.bias - torch.einsum("ovh,vh->o", wide, offset)
+        hidden = slope.shape[1]  # the rows of the first map, then those of the skip
+        for layer, rows in ((weighing.first, slice(hidden)), (weighing.skip, slice(hidden, None))):
+            layer.weight.copy_(wide[rows].flatten(1))
+            layer.bias.copy_(bias[rows])
+        for name in ("second", "gate", "norm"):
+            getattr(weighing, name).load_state_dict(getattr(folded.weighing, name).state_dict())
+        if weighing.context is not None:
+            weighing.context.load_state_dict(folded.weighing.context.state_dict())
 
 
 class PlainGRN(nn.Module):
