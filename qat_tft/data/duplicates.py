@@ -48,7 +48,7 @@ def without_duplicates(
         _average(rows, twice, len(schema.group("historical").real))
     kept = _compacted(rows, twice)
     what = "the last of each is kept" if policy == "last" else "each is the mean of its rows, with the last categories"
-    note = f"{len(twice):,} rows repeat the series and time of another: {what} (data.duplicates)."
+    note = f"{_count(twice)} the series and time of another: {what} (data.duplicates)."
     return replace(kept, notes=(*kept.notes, note))
 
 
@@ -73,14 +73,17 @@ def _refusal(rows: SortedRows, twice: _Ints, source: Source, schema: Schema, key
         named.append(f"{who} at {time_text(instant, keys.kind)} in {places}")
     named = list(dict.fromkeys(named))  # three rows of the same time are named once
     further = "a further column that tells them apart" if schema.id else "their column"
-    count = f"{len(twice):,} rows repeat" if len(twice) > 1 else "1 row repeats"
     return DataError(
-        f"{count} the series and time of another: {'; '.join(named)} (counted from 0)",
+        f"{_count(twice)} the series and time of another: {'; '.join(named)} (counted from 0)",
         where=source.label,
         allowed="one row for each series and time",
         next_step=f"If they belong to several series, name {further} as id; otherwise drop them, or let "
         "--duplicates last or mean make one row of them.",
     )
+
+
+def _count(twice: _Ints) -> str:
+    return f"{len(twice):,} rows repeat" if len(twice) > 1 else "1 row repeats"
 
 
 def _average(rows: SortedRows, twice: _Ints, real: int) -> None:

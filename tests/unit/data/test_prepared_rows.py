@@ -90,7 +90,8 @@ def test_duplicates_become_one_row_by_the_declared_policy(
     repeated = len(rows) - len(groups)
     noted = [note for note in panel.notes if "repeat" in note]
     assert bool(noted) == bool(repeated)
-    assert not noted or noted[0].startswith(f"{repeated} rows repeat the series and time of another")
+    count = f"{repeated} rows repeat" if repeated > 1 else "1 row repeats"
+    assert not noted or noted[0].startswith(f"{count} the series and time of another")
 
 
 def unique(rows: list[Row]) -> list[Row]:
