@@ -58,8 +58,14 @@ class DataConfig(Section):
     season: PositiveInt | None = Field(
         default=None, description="period of the seasonal naive forecast in rows; none: from the time step"
     )
-    duplicates: DuplicatePolicy = Field(default="error", description="rows of the same series and time")
-    gaps: GapPolicy = Field(default="ignore", description="time steps without a row")
+    duplicates: DuplicatePolicy = Field(
+        default="error", description="rows of the same series and time: refused, the last one kept, or averaged"
+    )
+    gaps: GapPolicy = Field(
+        default="ignore",
+        description="time steps without a row: refused, the next row is the next step, rows are inserted, "
+        "or no window spans them",
+    )
     cache: bool = Field(default=True, description="keep the rows of large files prepared for the next start")
     cache_dir: str | None = Field(
         default=None, description="folder of the prepared rows; none: qat-tft in the user's cache folder"
