@@ -41,7 +41,7 @@ class TimeColumn:
 
     Attributes:
         kind: what the numbers count.
-        zone: time zone of the column, if any; the numbers are in UTC nevertheless.
+        zone: time zone of the column in the first file, if any; the numbers are in UTC nevertheless.
 
     Raises:
         DataError: another type, or a mixture of kinds; the message names the column.
@@ -53,14 +53,14 @@ class TimeColumn:
         self._missing = Rows()
         types = [value_type(type_) for type_ in source.types(name)]
         kinds = {_kind(source, name, type_) for type_ in types}
-        zones = {type_.tz if pt.is_timestamp(type_) else None for type_ in types}
+        zones = [type_.tz if pt.is_timestamp(type_) else None for type_ in types]
         if len(kinds) > 1 or len({zone is None for zone in zones}) > 1:
             raise DataError(
                 f"time column '{name}' is {' and '.join(sorted({str(type_) for type_ in types}))}",
                 where=source.label,
                 next_step="Write all files with the same type of time.",
             )
-        kind, self.zone = kinds.pop(), next(iter(zones))
+        kind, self.zone = kinds.pop(), zones[0]
         self._text = kind is None
         self.kind = kind or TimeKind.TIMESTAMP
         if self._text:

@@ -202,6 +202,19 @@ def test_timestamps_of_every_unit_and_zone_are_the_same_instants(write: Write, u
     assert panel.time.tolist() == [int(moment.timestamp()) * 1_000_000_000 for moment in moments]
 
 
+def test_files_in_several_zones_are_one_time_and_go_by_the_first_zone(write: Write) -> None:
+    hours = [MOMENT.replace(tzinfo=UTC) + timedelta(hours=hour) for hour in range(3)]
+    zones = ["Europe/Berlin", "America/New_York", "UTC"]
+    paths = [
+        write({"t": pa.array([hour], pa.timestamp("s", zone)), "y": [float(place)]}, f"{place}.parquet")
+        for place, (hour, zone) in enumerate(zip(hours, zones, strict=True))
+    ]
+    panel = read_panel(paths, PLAIN)
+    assert panel.time_zone == "Europe/Berlin"
+    assert panel.target.tolist() == [0.0, 1.0, 2.0]
+    assert panel.time.diff().tolist() == [3_600_000_000_000] * 2
+
+
 @pytest.mark.parametrize("type_", [pa.date32(), pa.date64()], ids=str)
 def test_dates_of_both_widths_are_the_same_days(write: Write, type_: pa.DataType) -> None:
     panel = read_panel(write({"t": pa.array([date(2021, 1, 1), date(2021, 1, 2)], type_), "y": [1.0, 2.0]}), PLAIN)
