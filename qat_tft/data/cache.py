@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,7 @@ def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:
         unused.unlink()
     header = {
         "format": FORMAT,
+        "version": version("qat-tft"),
         "files": state,
         "arrays": arrays,
         "schema": panel.schema.model_dump(mode="json"),
@@ -149,6 +151,8 @@ def _opened(place: Path, key: Key) -> tuple[Panel | None, str]:
             return None, ""
         header = _header(place)
         arrays = {name: _array(place / f"{name}.bin", *described) for name, described in header["arrays"].items()}
+        if header["version"] != version("qat-tft"):
+            return None, f"rows kept by qat-tft {header['version']} were read again."
         if header["files"] != key.state():
             return None, f"{key.source.label} has changed since its rows were kept: they were read again."
         return _panel(header, arrays, key.source), ""

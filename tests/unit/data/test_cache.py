@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from qat_tft.data import parquet
+from qat_tft.data import cache, parquet
 from qat_tft.data.cache import HEADER
 from qat_tft.data.fingerprint import fingerprint
 from qat_tft.data.loader import batches
@@ -108,6 +108,18 @@ def test_a_changed_file_is_read_again_with_a_note(
     again = read_panel(path, city_schema, cache=folder)
     assert again.notes == (f"{path} has changed since its rows were kept: they were read again.",)
     assert float(again.target[0]) == np.float32(columns["y"][0])
+    assert read_panel(path, city_schema, cache=folder).notes == ()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_rows_kept_by_another_version_are_read_again_with_a_note(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(cities(30))
+    with monkeypatch.context() as before:
+        before.setattr(cache, "version", lambda _: "0.0.1")
+        read_panel(path, city_schema, cache=folder)
+    assert read_panel(path, city_schema, cache=folder).notes == ("rows kept by qat-tft 0.0.1 were read again.",)
     assert read_panel(path, city_schema, cache=folder).notes == ()
 
 
