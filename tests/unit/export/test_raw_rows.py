@@ -28,6 +28,8 @@ from qat_tft.quantization.integer import integer_model
 from qat_tft.schema import Columns, Schema
 from qat_tft.training.build import build_model, build_qat_model
 
+pytestmark = pytest.mark.slow  # it exports a model
+
 HISTORY, HORIZON, SHORTEST = 6, 2, 2
 SCHEMA = Schema(
     time="t",
