@@ -146,7 +146,8 @@ class CheckReport:
         """Return plain JSON values only; ``passed`` comes first."""
         value = {"passed": self.passed} | asdict(self) | {"model": str(self.model), "reasons": [*self.reasons]}
         steps = self.layer_max_steps
-        return value | {"layer_max_steps": steps if steps is None or math.isfinite(steps) else None}
+        finite = steps if steps is None or math.isfinite(steps) else None
+        return value | {"layer_max_steps": finite, "layer_off": self.layer_off}
 
     def tables(self) -> list[RenderableType]:
         """The verdict, the accuracy, the q-risk, and size and speed."""
