@@ -10,6 +10,7 @@ from qat_tft.data.windows import Batch
 from qat_tft.evaluation.plots import Array, draw_forecast
 from qat_tft.export.compare import window_inputs
 from qat_tft.export.session import Forecaster
+from qat_tft.schema import Schema
 from qat_tft.training.run_folder import RunFolder
 
 
@@ -23,9 +24,9 @@ def draw_run(folder: RunFolder, path: Path) -> Path:
     windows = folder.load_check_windows()
     middle = torch.tensor([len(windows.target) // 2])
     one = Batch(*(tensor[middle] for tensor in windows))
-    config, schema = folder.load_config(), folder.load_schema()
+    config, schema = folder.load_config(), folder.load_effective_schema()
     label, quantiles = _forecast(folder, one)
-    history = one.historical[0, :, 0].numpy()
+    history = target_history(schema, one.historical[0])
     draw_forecast(
         path,
         title=f"{schema.target}: forecast of run {folder.name} for a window of the test part",
@@ -37,6 +38,13 @@ def draw_run(folder: RunFolder, path: Path) -> Path:
         levels=config.model.quantiles,
     )
     return path
+
+
+def target_history(schema: Schema, historical: torch.Tensor) -> Array:
+    """Return the target [steps] of a raw history [T, Vh], without the steps that are padding."""
+    present = schema.group("historical").present
+    rows = historical if present is None else historical[historical[:, present] != 0]
+    return cast(Array, rows[:, 0].numpy())
 
 
 def _forecast(folder: RunFolder, one: Batch) -> tuple[str, Array]:
