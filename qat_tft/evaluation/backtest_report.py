@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from qat_tft.evaluation.backtest import ModelScores
-from qat_tft.evaluation.results import TITLES, quantile_name
+from qat_tft.evaluation.naive import LAST_VALUE
+from qat_tft.evaluation.results import LAST, NAIVE, TITLES, quantile_name
 from qat_tft.evaluation.scores import nearest_to_median
 
 _SHOWN_STEPS = 12
@@ -89,9 +90,10 @@ class BacktestReport:
 
     def _origins(self) -> Text:
         series = f"{len(self.series):,} series" if len(self.series) > 1 else "one series"
+        stride = f"{self.stride} rows" if self.stride > 1 else "one row"
         return Text(
             f"{self.windows:,} origins in {series} from {self.first_origin} to {self.last_origin}, a stride of "
-            f"{self.stride} rows; {self._one().overall.targets:,} targets scored"
+            f"{stride}; {self._one().overall.targets:,} targets scored"
         )
 
     def _overall(self) -> Table:
@@ -102,7 +104,7 @@ class BacktestReport:
         for model, scores in self.scores.items():
             found = scores.overall
             risks = (_risk(risk) for risk in found.q_risk)
-            table.add_row(_title(model), *risks, _number(found.mae), _ratio(found.mase), _number(found.bias))
+            table.add_row(self._title(model), *risks, _number(found.mae), _ratio(found.mase), _number(found.bias))
         return table
 
     def _coverage(self) -> Table:
@@ -115,7 +117,7 @@ class BacktestReport:
         for model, scores in self.scores.items():
             found = scores.overall
             shares = [*found.coverage, *([found.interval] if outer else [])]
-            table.add_row(_title(model), *map(_share, shares))
+            table.add_row(self._title(model), *map(_share, shares))
         return table
 
     def _by_step(self) -> Table:
@@ -133,22 +135,23 @@ class BacktestReport:
         shown = f"the {len(order)} of {len(self.series):,} series with the largest MASE"
         whose = shown if len(order) < len(self.series) else "series by MASE"
         table = self._models_table("series", f"q-risk {quantile_name(self.levels[middle])} of {whose}")
-        table.add_column(f"MASE {_title(next(iter(self.scores)))}", justify="right")
+        table.add_column(f"MASE {self._title(next(iter(self.scores)))}", justify="right")
         for place in order:
             risks = (_risk(scores.series[place].q_risk[middle]) for scores in self.scores.values())
             table.add_row(self.series[place], *risks, _ratio(first[place].mase))
         return table
 
+    def _title(self, model: str) -> str:
+        if model == NAIVE and self.season == LAST_VALUE:
+            model = LAST  # which it is
+        return TITLES.get(model, model)
+
     def _models_table(self, rows: str, title: str) -> Table:
         table = Table(title=title)
         table.add_column(rows)
         for model in self.scores:
-            table.add_column(_title(model), justify="right")
+            table.add_column(self._title(model), justify="right")
         return table
-
-
-def _title(model: str) -> str:
-    return TITLES.get(model, model)
 
 
 def _risk(value: float | None) -> str:

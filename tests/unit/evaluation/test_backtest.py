@@ -100,7 +100,7 @@ def test_a_forecast_that_is_not_finite_is_named_with_its_origin() -> None:
         origins().score({"wild": broken})
 
 
-def report() -> BacktestReport:
+def report(season: int = 12) -> BacktestReport:
     found = origins().score({"fp32": off_by(0), "seasonal_naive": off_by(2)})
     return BacktestReport(
         run="mine",
@@ -110,7 +110,7 @@ def report() -> BacktestReport:
         stride=STRIDE,
         windows=8,
         levels=LEVELS,
-        season=1,
+        season=season,
         scores=found,
         series={0: "name=a", 1: "name=b"},
         notes=("A note.",),
@@ -138,6 +138,14 @@ def test_a_report_shows_every_model_step_and_series() -> None:
     assert ["name=a", "0.00000", f"{risk:.5f}", "0.000"] in [
         [cell for cell in line.split() if cell != "│"] for line in text.splitlines()
     ]
+
+
+def test_a_seasonal_naive_forecast_with_a_season_of_one_row_is_called_the_last_value() -> None:
+    console = Console(width=80, file=StringIO())
+    for table in report(season=1).tables():
+        console.print(table)
+    assert "seasonal naive" not in console.file.getvalue()
+    assert console.file.getvalue().count("last value") == 4
 
 
 def test_the_json_of_a_report_has_every_step_and_series() -> None:
