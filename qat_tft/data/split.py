@@ -78,8 +78,8 @@ class Split:
         test_at = count - round(count * test)
         validation_at = max(1, test_at - round(count * validation))
         end = int(times[-1]) + 1
-        cuts = (int(times[at]) if at < count else end for at in (validation_at, max(validation_at, test_at)))
-        return cls(*cuts, until)
+        first, second = (int(times[at]) if at < count else end for at in (validation_at, max(validation_at, test_at)))
+        return cls(first, second, until)
 
     @classmethod
     def by_time(
