@@ -13,6 +13,7 @@ import torch
 from rich.console import Console
 
 from qat_tft.data.parquet import read_panel
+from qat_tft.data.preparation import Preparation
 from qat_tft.data.windows import batch_from
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.evaluation.forecast_table import ORIGIN_COLUMN, STEP_COLUMN
@@ -248,6 +249,25 @@ def test_without_known_columns_the_origin_is_the_last_row_and_types_are_kept(
     assert found["shop"].combine_chunks().equals(shops[:3])
     assert found["when"].combine_chunks().equals(steps)
     assert found["q0.5"].to_pylist() == [7.0] * 3
+
+
+def test_with_calendar_features_alone_no_rows_to_forecast_are_needed(
+    persistence_for, metadata: ModelMetadata, tmp_path: Path
+) -> None:
+    preparation = Preparation(calendar=("hour", "month:category"))
+    schema = preparation.effective_schema(Schema(time="when", target="load", id=("shop",)))
+    months = {"calendar.month": ("1", "2")}
+    alone = replace(metadata, schema=schema, vocabularies=months, series=None, preparation=preparation)
+    when = [START + timedelta(hours=hour) for hour in (*range(8), *range(20, 28))]
+    rows = {"shop": ["a"] * 8 + ["b"] * 8, "when": pa.array(when), "load": np.arange(16.0)}
+    pq.write_table(pa.table(rows), tmp_path / "data.parquet")
+    file = Forecaster(persistence_for(alone))
+    found = forecast_parquet(file, tmp_path / "data.parquet").table.to_pydict()
+    assert found["when"] == [START + timedelta(hours=hour) for hour in (8, 9, 10, 28, 29, 30)]
+    assert found["q0.5"] == [7.0] * 3 + [15.0] * 3
+    earlier = forecast_parquet(file, tmp_path / "data.parquet", origin="1970-01-02T02:30")
+    assert earlier.table["q0.5"].to_pylist() == [14.0] * 3
+    assert earlier.notes == ("1 series skipped, without a row with a target at 1970-01-02T02:30: shop=a.",)
 
 
 def test_forecasts_are_written_whole_or_not_at_all(table: pa.Table, file: Forecaster, tmp_path: Path) -> None:
