@@ -104,14 +104,14 @@ def _instant(panel: Panel, at: str, known: Tensor) -> int:
         instant = panel.parse_time(at)
     except ValueError:
         raise DataError(
-            f"the origin {at!r} is not a time of this data",
+            f"--origin {at!r} is not a time of this data",
             where=panel.source,
             allowed="a whole number" if panel.time_kind is TimeKind.STEP else "ISO 8601, such as 2015-12-31T18:00",
             next_step=f"Targets reach from {panel.time_text(first)} to {panel.time_text(last)}.",
         ) from None
     if not first <= instant <= last:
         raise DataError(
-            f"the origin {at} lies outside the data",
+            f"--origin {at} lies outside the data",
             where=panel.source,
             allowed=f"{panel.time_text(first)} to {panel.time_text(last)}, the times of the targets",
             next_step="Leave --origin out to forecast from the last ones.",
