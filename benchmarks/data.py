@@ -244,7 +244,7 @@ def measure_start(path: Path, cache: Path) -> dict[str, float]:
     """Time from the file to windows: reading, fitting, encoding, splitting; torch is imported before."""
     import torch  # noqa: F401
 
-    from qat_tft.data import parquet
+    from qat_tft.data.reading import parquet
     from qat_tft.training import dataset
 
     taken: list[float] = []

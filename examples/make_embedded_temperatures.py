@@ -1,7 +1,7 @@
 """Rebuild the embedded temperature data set from the CSV files of the Python package vega-datasets 0.9.0.
 
     pip install vega-datasets==0.9.0
-    python examples/make_embedded_temperatures.py qat_tft/data/embedded
+    python examples/make_embedded_temperatures.py qat_tft/data/sample/embedded
 
 Temperatures and hours stand as they are in the source; only calendar columns are computed and added.
 """

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from qat_tft.config import RunConfig
 from qat_tft.data.panel import Panel
-from qat_tft.data.parquet import read_panel
-from qat_tft.data.samples import embedded_temperatures
+from qat_tft.data.reading.parquet import read_panel
+from qat_tft.data.sample.samples import embedded_temperatures
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Batch, Windows

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from qat_tft.data.encoding import Encoding
-from qat_tft.data.future import can_extend, with_future_rows
 from qat_tft.data.panel import Panel
-from qat_tft.data.parquet import read_panel
-from qat_tft.data.source import open_source
+from qat_tft.data.reading.future import can_extend, with_future_rows
+from qat_tft.data.reading.parquet import read_panel
+from qat_tft.data.reading.source import open_source
 from qat_tft.data.transform import TargetTransform
 from qat_tft.data.vocabulary import Vocabulary
 from qat_tft.data.windows import batch_from

@@ -16,7 +16,7 @@ Quantiles = npt.NDArray[np.float32]
 Signature = dict[str, tuple[str, tuple[int | str, ...]]]
 
 _ERRORS_ONLY = 3
-_NULL_CATEGORY = "<null>"  # the name that data/columns.py gives to a null, repeated here to do without torch
+_NULL_CATEGORY = "<null>"  # the name that data/reading/columns.py gives to a null, repeated here to do without torch
 
 
 class Forecaster:

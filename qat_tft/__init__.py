@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qat_tft.checkpointing.recompute import CheckpointRunner, runner_for
     from qat_tft.config import RunConfig
-    from qat_tft.data.parquet import read_panel
     from qat_tft.data.preprocessing import Preprocessing
-    from qat_tft.data.samples import embedded_temperatures, write_sample
+    from qat_tft.data.reading.parquet import read_panel
+    from qat_tft.data.sample.samples import embedded_temperatures, write_sample
     from qat_tft.data.split import Split
     from qat_tft.data.windows import Windows
     from qat_tft.errors import CheckFailed, QatTftError, UserError

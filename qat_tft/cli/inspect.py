@@ -30,7 +30,7 @@ def inspect(
     Rows, ranges and counts are those of the whole file. The schema is a draft: read it before training, above all
     which column is the target and what is really known beforehand.
     """
-    from qat_tft.data.inspection import inspect_file
+    from qat_tft.data.roles.inspection import inspect_file
 
     ids = None if id is None else [name.strip() for name in id.split(",") if name.strip()]
     inspection = inspect_file(file[0] if len(file) == 1 else file, time=time, target=target, ids=ids)

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from qat_tft.data.field_metadata import declared_schema, kind_of
-from qat_tft.data.partial_schema import PartialSchema
-from qat_tft.data.source import Source, open_source
+from qat_tft.data.reading.source import Source, open_source
+from qat_tft.data.roles.field_metadata import declared_schema, kind_of
+from qat_tft.data.roles.partial_schema import PartialSchema
 from qat_tft.errors import SchemaError
 from qat_tft.schema import Columns, Kind, Schema
 

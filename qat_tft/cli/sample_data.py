@@ -30,6 +30,6 @@ def sample_data(
 
     The bars of tft225 are random numbers with the habits of a market; the file says so in its metadata.
     """
-    from qat_tft.data.samples import describe_sample, write_sample
+    from qat_tft.data.sample.samples import describe_sample, write_sample
 
     console.emit(describe_sample(write_sample(preset, rows, out, overwrite=overwrite)), json=json)

@@ -140,7 +140,7 @@ def _of_counts(counts: dict[str, int | None]) -> Groups:
 
 
 def _of_data(config: RunConfig, files: list[str], schema_file: str | None) -> Groups:
-    from qat_tft.data.samples import schema_path
+    from qat_tft.data.sample.samples import schema_path
     from qat_tft.training.dataset import load_data
 
     file = Path(schema_file) if schema_file else schema_path(Path(files[0]))

@@ -13,7 +13,7 @@ from qat_tft.cli.roles import Roles, choose_schema
 from qat_tft.cli.settings import configuration, every_setting, naming_options
 from qat_tft.cli.training_display import TrainingDisplay
 from qat_tft.config import DEMO, RunConfig, read_config_file
-from qat_tft.data.samples import embedded_temperatures, schema_path
+from qat_tft.data.sample.samples import embedded_temperatures, schema_path
 from qat_tft.errors import ConfigError
 from qat_tft.export.exported import ExportResult
 from qat_tft.export.graph import export_run

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qat_tft.data.panel import Panel, TimeKind
-from qat_tft.data.source import open_source
+from qat_tft.data.reading.source import open_source
 from qat_tft.errors import DataError
 
 ORIGIN_COLUMN = "forecast_origin"

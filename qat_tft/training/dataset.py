@@ -9,9 +9,9 @@ from torch import Tensor
 
 from qat_tft.config import DataConfig, ModelConfig
 from qat_tft.data.panel import Panel
-from qat_tft.data.parquet import ReadingProgress, read_panel
 from qat_tft.data.preprocessing import Preprocessing
-from qat_tft.data.samples import embedded_temperatures
+from qat_tft.data.reading.parquet import ReadingProgress, read_panel
+from qat_tft.data.sample.samples import embedded_temperatures
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from qat_tft.cli.roles import ChosenSchema, Roles, choose_schema
-from qat_tft.data.field_metadata import with_declared_roles
+from qat_tft.data.roles.field_metadata import with_declared_roles
 from qat_tft.errors import SchemaError
 from qat_tft.schema import Columns, Schema
 

@@ -14,9 +14,9 @@ from qat_tft.config import RunConfig
 from qat_tft.data.filling import with_fills
 from qat_tft.data.missing import MissingPolicies, last_present
 from qat_tft.data.panel import Panel, TimeKind
-from qat_tft.data.parquet import read_panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
 from qat_tft.errors import ConfigError, DataError, SchemaError

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from qat_tft.data.panel import Panel
-from qat_tft.data.parquet import read_panel
 from qat_tft.data.preprocessing import Preprocessing, ScalingMode
+from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.scaling import Affine, Scaling
 from qat_tft.data.split import Split
 from qat_tft.errors import DataError, SchemaError

@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from qat_tft.data.panel import Panel
-from qat_tft.data.parquet import read_panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Split
 from qat_tft.data.transform import TargetTransform, softplus_inverse
 from qat_tft.errors import ConfigError, DataError

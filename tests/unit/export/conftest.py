@@ -12,8 +12,8 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from qat_tft.config import RunConfig
-from qat_tft.data.parquet import read_panel
 from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
 from qat_tft.export.graph import FP32_FILE, export_run

@@ -12,8 +12,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from qat_tft.data.parquet import read_panel
 from qat_tft.data.preparation import Preparation
+from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.windows import batch_from
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.evaluation.forecast_table import ORIGIN_COLUMN, STEP_COLUMN

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from qat_tft.config import RunConfig
-from qat_tft.data.parquet import read_panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Split
 from qat_tft.data.windows import Windows, batch_from
 from qat_tft.export.contract import RawForecaster

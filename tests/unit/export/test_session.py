@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from qat_tft.data.columns import NULL_CATEGORY
+from qat_tft.data.reading.columns import NULL_CATEGORY
 from qat_tft.errors import DataError, OnnxFileError
 from qat_tft.export.session import Forecaster
 

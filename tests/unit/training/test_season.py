@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from qat_tft.data.fingerprint import fingerprint
+from qat_tft.data.reading.fingerprint import fingerprint
 from qat_tft.errors import ConfigError
 from qat_tft.training.dataset import load_data
 from qat_tft.training.season import STRONG, difference_for, usual_difference

@@ -1,0 +1,1 @@
+"""Parquet files into a panel: found, read in blocks, sorted, prepared as declared, kept."""

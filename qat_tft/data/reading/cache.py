@@ -1,0 +1,204 @@
+"""Large panels kept in a folder, so that the next reading of the same files is at once.
+
+A panel is a folder of plain arrays and one JSON header that is written last; nothing is pickled. The folder's name
+follows from the files' paths, the schema and the preparation; the header says in which state the files were.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.data.preparation import Preparation
+from qat_tft.data.reading.source import Source
+from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapped, not_written
+from qat_tft.schema import Schema
+
+FORMAT = 1
+HEADER = "header.json"
+_UNFINISHED = ".unfinished"
+_ABANDONED = 86_400  # seconds after which an unfinished folder belongs to nobody
+_ARRAYS = ("values", "time", "static", "series_start", "stretch_start")
+_PLAIN = ("series_ids", "time_zone", "dictionaries", "notes", "largest", "fingerprint")
+
+Read = Callable[[Storage], Panel]
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a kept panel was made of."""
+
+    source: Source
+    schema: Schema
+    preparation: Preparation
+
+    @property
+    def name(self) -> str:
+        """Name of its folder: the same files, schema and preparation give the same one."""
+        made_of = [
+            FORMAT,
+            [str(path.resolve()) for path in self.source.paths],
+            [dict(keys) for keys in self.source.partitions],
+            self.schema.model_dump(mode="json"),
+            self.preparation.to_json(),
+        ]
+        return hashlib.blake2b(json.dumps(made_of).encode(), digest_size=16).hexdigest()
+
+    def state(self) -> list[list[int]]:
+        """Size and time of modification of each file."""
+        stats = [path.stat() for path in self.source.paths]
+        return [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+
+
+def read_through(folder: Path, key: Key, read: Read) -> Panel:
+    """The panel kept in ``folder``; read and kept where there is none, or where it is stale or damaged.
+
+    Raises:
+        DataError: what ``read`` raises, or the folder cannot be written.
+    """
+    place = folder / key.name
+    panel, note = _opened(place, key)
+    if panel is not None:
+        return panel
+    state = key.state()
+    try:
+        with _unfinished(folder, key.name) as unfinished:
+            storage = Mapped(unfinished)
+            _keep(read(storage), storage, state)
+            shutil.rmtree(place, ignore_errors=True)
+            unfinished.rename(place)
+    except OSError as failure:
+        raise not_written(folder, failure) from None
+    panel, damage = _opened(place, key)
+    assert panel is not None, damage
+    return dataclasses.replace(panel, notes=(*([note] if note else []), *panel.notes))
+
+
+def read_without_keeping(read: Read) -> Panel:
+    """A panel whose mapped files have no name any more and go with the process."""
+    # /tmp is often memory; /var/tmp is a disk.
+    room = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="qat-tft-", dir=room) as folder:
+        return read(Mapped(Path(folder)))
+
+
+@contextmanager
+def _unfinished(folder: Path, name: str) -> Iterator[Path]:
+    folder.mkdir(parents=True, exist_ok=True)
+    for abandoned in folder.glob(f"*{_UNFINISHED}"):
+        if time.time() - abandoned.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(abandoned, ignore_errors=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=_UNFINISHED, dir=folder))
+    try:
+        yield unfinished
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # it is gone where it was renamed
+
+
+def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:
+    folder, arrays = storage.folder, {}
+    for name in _ARRAYS:
+        tensor = getattr(panel, name)
+        if tensor is None:
+            continue
+        array = tensor.numpy()
+        path = folder / f"{name}.bin"
+        written = storage.files.pop(array.ctypes.data, None)
+        if written is None:
+            array.tofile(path)
+        else:  # it may have room for rows that were duplicates
+            written.rename(path)
+            os.truncate(path, array.nbytes)
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+        stat = path.stat()
+        arrays[name] = [array.shape, str(array.dtype), stat.st_size, stat.st_mtime_ns]
+    for unused in storage.files.values():
+        unused.unlink()
+    header = {
+        "format": FORMAT,
+        "version": version("qat-tft"),
+        "files": state,
+        "arrays": arrays,
+        "schema": panel.schema.model_dump(mode="json"),
+        "preparation": panel.preparation.to_json(),
+        "time_kind": str(panel.time_kind),
+        **{name: getattr(panel, name) for name in _PLAIN},
+    }
+    text = json.dumps(header, ensure_ascii=False)
+    with (folder / HEADER).open("w", encoding="utf-8") as file:
+        file.write(json.dumps({"digest": _digest(text), "header": text}))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _opened(place: Path, key: Key) -> tuple[Panel | None, str]:
+    """The kept panel, or None and why there is none that could be used ("" where none was kept)."""
+    try:
+        if not place.exists():
+            return None, ""
+        header = _header(place)
+        arrays = {name: _array(place / f"{name}.bin", *described) for name, described in header["arrays"].items()}
+        if header["version"] != version("qat-tft"):
+            return None, f"rows kept by qat-tft {header['version']} were read again."
+        if header["files"] != key.state():
+            return None, f"{key.source.label} has changed since its rows were kept: they were read again."
+        return _panel(header, arrays, key.source), ""
+    except (OSError, ValueError, KeyError, TypeError) as damage:
+        reason = str(damage).splitlines()[0] if str(damage) else type(damage).__name__
+        return None, f"the rows kept in {place} were damaged ({reason}): they were read again."
+
+
+def _header(place: Path) -> dict[str, Any]:
+    outer = json.loads((place / HEADER).read_text(encoding="utf-8"))
+    if _digest(outer["header"]) != outer["digest"]:
+        raise ValueError(f"{HEADER} does not fit its digest")
+    header: dict[str, Any] = json.loads(outer["header"])
+    if header["format"] != FORMAT:
+        raise ValueError(f"format {header['format']}")
+    return header
+
+
+def _array(path: Path, shape: list[int], dtype: str, size: int, modified: int) -> Array:
+    stat = path.stat()
+    if (stat.st_size, stat.st_mtime_ns) != (size, modified):
+        raise ValueError(f"{path.name} was modified")
+    return mapped(path, tuple(shape), dtype)
+
+
+def _panel(header: dict[str, Any], arrays: dict[str, Array], source: Source) -> Panel:
+    small = {name: as_tensor(np.array(arrays[name])) for name in _ARRAYS[2:] if name in arrays}
+    return Panel(
+        schema=Schema.model_validate(header["schema"]),
+        values=as_tensor(arrays["values"]),
+        time=as_tensor(arrays["time"]),
+        static=small["static"],
+        series_start=small["series_start"],
+        stretch_start=small.get("stretch_start"),
+        series_ids=[tuple(ids) for ids in header["series_ids"]],
+        series_code=small["series_start"].new_zeros(len(header["series_ids"])),
+        time_kind=TimeKind(header["time_kind"]),
+        time_zone=header["time_zone"],
+        dictionaries={column: tuple(values) for column, values in header["dictionaries"].items()},
+        source=source.label,
+        notes=tuple(header["notes"]),
+        preparation=Preparation.from_json(header["preparation"]),
+        largest=header["largest"],
+        fingerprint=header["fingerprint"],
+    )
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

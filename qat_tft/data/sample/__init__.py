@@ -1,0 +1,1 @@
+"""Data to try the product on: embedded temperatures and simulated futures bars."""

@@ -1,0 +1,262 @@
+"""A mapped panel and one from the cache equal the one in memory to the bit; what is stale or damaged is read again."""
+
+import json
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from qat_tft.data.loader import batches
+from qat_tft.data.panel import Panel
+from qat_tft.data.preparation import Preparation
+from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.reading import cache, parquet
+from qat_tft.data.reading.cache import HEADER
+from qat_tft.data.reading.fingerprint import fingerprint
+from qat_tft.data.reading.parquet import read_panel
+from qat_tft.data.split import Split
+from qat_tft.data.windows import Windows
+from qat_tft.errors import DataError
+from qat_tft.schema import Schema
+
+Write = Callable[..., Path]
+Cities = Callable[..., dict[str, Any]]
+Read = Callable[..., Panel]
+
+UNEVEN = Preparation(duplicates="last", gaps="fill", missing=("forward",), calendar=("hour",))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "MAPPED_BYTES", 1)
+
+
+def uneven(cities: Cities) -> dict[str, Any]:
+    """Unsorted rows with gaps, a duplicate and a missing value."""
+    columns = cities(30)
+    rows = np.random.default_rng(1).permutation([*range(7), *range(9, 60), 40])
+    columns["y"][13] = np.nan
+    return {name: [values[row] for row in rows] for name, values in columns.items()}
+
+
+def assert_same(one: Panel, other: Panel) -> None:
+    for name in ("values", "static", "time", "series_start", "series_code"):
+        first, second = getattr(one, name), getattr(other, name)
+        assert first.dtype == second.dtype
+        assert torch.equal(first.nan_to_num(1e9), second.nan_to_num(1e9)), name
+    assert torch.equal(one.stretches, other.stretches)
+    for name in (
+        "schema",
+        "series_ids",
+        "time_kind",
+        "time_zone",
+        "dictionaries",
+        "source",
+        "notes",
+        "largest",
+        "preparation",
+    ):
+        assert getattr(one, name) == getattr(other, name), name
+    assert one.fingerprint == other.fingerprint == fingerprint(other)
+
+
+@pytest.mark.parametrize("preparation", [UNEVEN, Preparation(gaps="split")], ids=["duplicates and gaps", "split"])
+def test_mapped_kept_and_found_panels_equal_the_one_in_memory(
+    write: Write,
+    cities: Cities,
+    city_schema: Schema,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    preparation: Preparation,
+) -> None:
+    path = write(uneven(cities) if preparation is UNEVEN else cities(30), row_group_size=7)
+    in_memory = read_panel(path, city_schema, preparation)
+    monkeypatch.setattr(parquet, "MAPPED_BYTES", 1)
+    assert_same(in_memory, read_panel(path, city_schema, preparation))
+    kept = read_panel(path, city_schema, preparation, cache=folder)
+    assert_same(in_memory, kept)
+    monkeypatch.setattr(parquet, "read_keys", lambda *_: pytest.fail("the file was read again"))
+    assert_same(in_memory, read_panel(path, city_schema, preparation, cache=folder))
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_small_panels_are_not_kept(write: Write, cities: Cities, city_schema: Schema, folder: Path) -> None:
+    read_panel(write(cities(30)), city_schema, cache=folder)
+    assert not folder.exists()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_changed_file_is_read_again_with_a_note(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path
+) -> None:
+    columns = cities(30)
+    path = write(columns)
+    read_panel(path, city_schema, cache=folder)
+    columns["y"][0] += 1
+    stamp = path.stat().st_mtime_ns
+    os.utime(write(columns), ns=(stamp + 1, stamp + 1))
+    again = read_panel(path, city_schema, cache=folder)
+    assert again.notes == (f"{path} has changed since its rows were kept: they were read again.",)
+    assert float(again.target[0]) == np.float32(columns["y"][0])
+    assert read_panel(path, city_schema, cache=folder).notes == ()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_rows_kept_by_another_version_are_read_again_with_a_note(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(cities(30))
+    with monkeypatch.context() as before:
+        before.setattr(cache, "version", lambda _: "0.0.1")
+        read_panel(path, city_schema, cache=folder)
+    assert read_panel(path, city_schema, cache=folder).notes == ("rows kept by qat-tft 0.0.1 were read again.",)
+    assert read_panel(path, city_schema, cache=folder).notes == ()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_another_schema_or_preparation_is_kept_apart(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path
+) -> None:
+    path = write(cities(30))
+    read_panel(path, city_schema, cache=folder)
+    plain = Schema(time="time", target="y", id=("city",))
+    assert read_panel(path, plain, cache=folder).schema == plain
+    assert read_panel(path, city_schema, Preparation(calendar=("hour",)), cache=folder).schema != city_schema
+    assert len(list(folder.iterdir())) == 3
+
+
+def cut_short(place: Path) -> None:
+    os.truncate(place / "values.bin", 10)
+
+
+def flip_a_bit(place: Path) -> None:
+    content = bytearray((place / "values.bin").read_bytes())
+    content[5] ^= 1
+    (place / "values.bin").write_bytes(content)
+
+
+def lose_a_file(place: Path) -> None:
+    (place / "time.bin").unlink()
+
+
+def lose_the_header(place: Path) -> None:
+    (place / HEADER).unlink()
+
+
+def garble_the_header(place: Path) -> None:
+    (place / HEADER).write_text("{")
+
+
+def change_the_header(place: Path) -> None:
+    outer = json.loads((place / HEADER).read_text())
+    (place / HEADER).write_text(json.dumps({**outer, "header": outer["header"].replace("cloudy", "sunny")}))
+
+
+def come_from_the_future(place: Path) -> None:
+    from qat_tft.data.reading.cache import _digest
+
+    header = json.loads(json.loads((place / HEADER).read_text())["header"])
+    text = json.dumps({**header, "format": 1000})
+    (place / HEADER).write_text(json.dumps({"digest": _digest(text), "header": text}))
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize(
+    "damage",
+    [cut_short, flip_a_bit, lose_a_file, lose_the_header, garble_the_header, change_the_header, come_from_the_future],
+    ids=lambda damage: damage.__name__,
+)
+def test_damaged_rows_are_read_again_with_a_note(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, damage: Callable[[Path], None]
+) -> None:
+    path = write(cities(30))
+    first = read_panel(path, city_schema, cache=folder)
+    expected = first.values.clone()
+    (place,) = folder.iterdir()
+    damage(place)
+    again = read_panel(path, city_schema, cache=folder)
+    assert "were damaged" in again.notes[0]
+    assert torch.equal(again.values, expected)
+    assert read_panel(path, city_schema, cache=folder).notes == ()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_reading_that_fails_leaves_nothing_behind(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path
+) -> None:
+    columns = cities(30)
+    columns["time"][9] = columns["time"][7]
+    with pytest.raises(DataError, match="repeats"):
+        read_panel(write(columns), city_schema, cache=folder)
+    assert list(folder.iterdir()) == []
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_what_a_killed_process_left_is_cleared_away_once_it_is_old(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path
+) -> None:
+    abandoned, recent = folder / "x.abc.unfinished", folder / "y.def.unfinished"
+    for left in (abandoned, recent):
+        left.mkdir(parents=True)
+    os.utime(abandoned, (0, 0))
+    read_panel(write(cities(30)), city_schema, cache=folder)
+    assert not abandoned.exists()
+    assert recent.exists()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_folder_that_cannot_be_written_is_refused_with_the_options_that_help(
+    write: Write, cities: Cities, city_schema: Schema, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match="--cache-dir"):
+        read_panel(write(cities(30)), city_schema, cache=tmp_path / "file" / "cache")
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_disk_without_room_is_an_error_and_no_crash(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path
+) -> None:
+    path = write(cities(30))
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(DataError, match="cannot keep"):
+            read_panel(path, city_schema, cache=folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_windows_of_a_found_panel_come_through_worker_processes_alike(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path
+) -> None:
+    path = write(cities(30))
+    in_process = windows_of(read_panel(path, city_schema, cache=folder))
+    found = windows_of(read_panel(path, city_schema, cache=folder))
+    one = batches(in_process, 8, shuffle=True, seed=3)
+    two = batches(found, 8, shuffle=True, seed=3, workers=2)
+    for expected, batch in zip(one, two, strict=True):
+        assert all(torch.equal(first, second) for first, second in zip(expected, batch, strict=True))
+
+
+def windows_of(panel: Panel) -> Windows:
+    split = Split(int(panel.time.max()), int(panel.time.max()))
+    return Windows(Preprocessing.fit(panel, split).encode(panel), history=5, horizon=2)
+
+
+def test_reading_tells_how_far_it_has_come(write: Write, cities: Cities, city_schema: Schema) -> None:
+    told: list[tuple[int, int]] = []
+    read_panel(write(cities(30), row_group_size=20), city_schema, progress=lambda *reached: told.append(reached))
+    assert told[-1] == (120, 120)
+    assert told == sorted(told)
