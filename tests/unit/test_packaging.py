@@ -60,7 +60,7 @@ def test_wheel_puts_nothing_beside_qat_tft_into_site_packages(members: frozenset
 
 
 def test_wheel_carries_the_embedded_data_and_stays_small(wheel: Path, members: frozenset[str]) -> None:
-    embedded = ROOT / "qat_tft" / "data" / "embedded"
+    embedded = ROOT / "qat_tft" / "data" / "sample" / "embedded"
     expected = {str(path.relative_to(ROOT)) for path in embedded.glob("*") if path.is_file()}
     assert any(name.endswith(".parquet") for name in expected)
     assert expected <= members
