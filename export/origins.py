@@ -11,7 +11,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
-from qat_tft.data.missing import last_present
+from qat_tft.data.filling import last_present
 from qat_tft.data.panel import Panel, TimeKind
 from qat_tft.errors import DataError, some_of
 

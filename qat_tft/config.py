@@ -11,7 +11,6 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.segments import parse_segments, segments_of
-from qat_tft.data.calendar import parse_calendar
 from qat_tft.data.missing import MissingPolicies
 from qat_tft.data.preparation import DuplicatePolicy, GapPolicy, Preparation
 from qat_tft.errors import ConfigError
@@ -88,6 +87,10 @@ class DataConfig(Section):
     @field_validator("calendar")
     @classmethod
     def _calendar_is_known(cls, features: tuple[str, ...]) -> tuple[str, ...]:
+        if not features:
+            return features
+        from qat_tft.data.calendar import parse_calendar  # with it come numpy and pyarrow, for every command line
+
         try:
             parse_calendar(features)
         except ValueError as problem:

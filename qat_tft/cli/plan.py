@@ -18,7 +18,7 @@ def plan(
     hidden: shape.Hidden = 128,
     heads: shape.Heads = 4,
     encoder_layers: shape.EncoderLayers = 0,
-    selection_chunk: shape.SelectionChunk = 4,
+    selection_chunk: shape.SelectionChunk = shape.CHUNK,
     batch_size: shape.BatchSize = 32,
     precision: shape.Precision = "fp32",
     use_qat: Annotated[

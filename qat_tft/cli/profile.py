@@ -19,7 +19,7 @@ def profile(
     hidden: shape.Hidden = 128,
     heads: shape.Heads = 4,
     encoder_layers: shape.EncoderLayers = 0,
-    selection_chunk: shape.SelectionChunk = 4,
+    selection_chunk: shape.SelectionChunk = shape.CHUNK,
     batch_size: shape.BatchSize = 32,
     precision: shape.Precision = "fp32",
     use_qat: Annotated[

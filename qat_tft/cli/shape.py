@@ -5,9 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from qat_tft.cli.roles import Roles, choose_schema
 from qat_tft.cli.settings import configuration
-from qat_tft.config import RunConfig
+from qat_tft.config import ModelConfig, RunConfig
 from qat_tft.errors import ConfigError
 from qat_tft.schema import GroupSize, Schema
 
@@ -18,6 +17,8 @@ OPTIONS = "the options"
 
 _MOST_NUMBERS = 2**40
 """4 TiB in single precision."""
+
+CHUNK = ModelConfig().selection_chunk
 
 _DATA, _MODEL = "Data", "Model"
 _COUNTS = {"static": 5, "observed": 210, "known": 10}
@@ -140,6 +141,7 @@ def _of_counts(counts: dict[str, int | None]) -> Groups:
 
 
 def _of_data(config: RunConfig, files: list[str], schema_file: str | None) -> Groups:
+    from qat_tft.cli.roles import Roles, choose_schema
     from qat_tft.data.sample.samples import schema_path
     from qat_tft.training.dataset import load_data
 

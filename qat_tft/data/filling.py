@@ -6,6 +6,8 @@ R rows, S series, C columns that may miss values.
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -44,6 +46,13 @@ def with_fills(panel: Panel, means: FillValues) -> Panel:
         if bool(missing.any()) and policies.of(column, schema) is not MissingPolicy.ERROR:
             once[missing, place] = _by_series(panel, column, means)[missing]
     return dataclasses.replace(panel, static=once, fills=fills)
+
+
+def last_present(missing: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """For each row the last row of its series, up to itself, whose value is there: int64 [R], -1 for none."""
+    rows = np.arange(len(missing))
+    latest = np.maximum.accumulate(np.where(missing, -1, rows))
+    return np.where(latest >= np.repeat(starts[:-1], np.diff(starts)), latest, -1)
 
 
 def _by_series(panel: Panel, column: str, means: FillValues) -> Tensor:

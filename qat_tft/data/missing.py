@@ -1,14 +1,8 @@
-"""What stands in for a value that is not there: one policy per real column, the same in training and prediction.
-
-R rows, S series.
-"""
+"""What stands in for a value that is not there: one policy per real column, the same in training and prediction."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-
-import numpy as np
-import numpy.typing as npt
 
 from qat_tft.errors import ConfigError, SchemaError
 from qat_tft.schema import Columns, Schema
@@ -118,13 +112,6 @@ class MissingPolicies:
 
     def _marked(self, schema: Schema, columns: Sequence[str]) -> list[str]:
         return [f"{column}{MARK}" for column in self._zeroed(schema, columns)]
-
-
-def last_present(missing: npt.NDArray[np.bool_], starts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """For each row the last row of its series, up to itself, whose value is there: int64 [R], -1 for none."""
-    rows = np.arange(len(missing))
-    latest = np.maximum.accumulate(np.where(missing, -1, rows))
-    return np.where(latest >= np.repeat(starts[:-1], np.diff(starts)), latest, -1)
 
 
 def _policy(entry: str, name: str) -> MissingPolicy:

@@ -1,10 +1,13 @@
-"""What is done to rows between the file and the windows: the same in training, prediction and backtest."""
+"""What is done to rows between the file and the windows: the same in training, prediction and backtest.
+
+The calendar is imported where there are calendar features: it brings numpy and pyarrow, which doubles the start of
+every command line.
+"""
 
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from qat_tft.data.calendar import calendar_columns, parse_calendar, with_calendar
 from qat_tft.data.missing import MissingPolicies
 from qat_tft.errors import SchemaError
 from qat_tft.schema import PRESENT, Schema
@@ -41,7 +44,10 @@ class Preparation:
         for name, policies in (("duplicates", DuplicatePolicy), ("gaps", GapPolicy)):
             if getattr(self, name) not in get_args(policies):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(get_args(policies))}")
-        parse_calendar(self.calendar)
+        if self.calendar:
+            from qat_tft.data.calendar import parse_calendar
+
+            parse_calendar(self.calendar)
 
     @cached_property
     def policies(self) -> MissingPolicies:
@@ -60,12 +66,19 @@ class Preparation:
             if PRESENT in schema.used_columns:
                 raise SchemaError(f"column '{PRESENT}' has the name of a derived column", next_step="Rename it.")
             effective = effective.with_observed(PRESENT)
+        if not self.calendar:
+            return effective
+        from qat_tft.data.calendar import with_calendar
+
         return with_calendar(effective, self.calendar)
 
     def source_schema(self, effective: Schema) -> Schema:
         """The schema that ``effective_schema`` made this of: without the derived columns."""
         derived = {*self.policies.indicators(effective), *(() if self.min_history is None else (PRESENT,))}
-        derived.update(column.name for column in calendar_columns(self.calendar))
+        if self.calendar:
+            from qat_tft.data.calendar import calendar_columns
+
+            derived.update(column.name for column in calendar_columns(self.calendar))
         return effective.without(derived)
 
     def to_json(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from qat_tft.data.missing import last_present
+from qat_tft.data.filling import last_present
 from qat_tft.data.panel import Panel, TimeKind
 
 DAY = timedelta(days=1) // timedelta(microseconds=1) * 1000

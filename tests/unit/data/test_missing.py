@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qat_tft.config import RunConfig
-from qat_tft.data.filling import with_fills
-from qat_tft.data.missing import MissingPolicies, last_present
+from qat_tft.data.filling import last_present, with_fills
+from qat_tft.data.missing import MissingPolicies
 from qat_tft.data.panel import Panel, TimeKind
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.preprocessing import Preprocessing
