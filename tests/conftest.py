@@ -11,6 +11,7 @@ from hypothesis import settings
 from torch import Tensor, nn
 
 from qat_tft.checkpointing.segments import SegmentRunner
+from qat_tft.cli.app import main
 from qat_tft.model.loss import quantile_loss
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.calibrate import calibrate
@@ -157,3 +158,19 @@ def differing() -> Callable[[Trajectory, Trajectory], list[str]]:
         return [name for name in one if not torch.equal(one[name], other[name])]
 
     return compare
+
+
+@pytest.fixture
+def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Run a command that has to end with exit code 2, one message and nothing else: what it says."""
+
+    def run(*words: object) -> str:
+        code = main([str(word) for word in words])
+        printed = capsys.readouterr()
+        assert (code, printed.out) == (2, "")
+        assert "Traceback" not in printed.err
+        messages = printed.err.split("error: ")
+        assert len(messages) == 2, printed.err
+        return messages[1]
+
+    return run

@@ -57,19 +57,27 @@ def words_of_training(data: Path, *options: str, **roles: str) -> list[str]:
 
 
 @pytest.fixture
-def refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., None]:
+def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Run the command line: exit code, standard output, standard error."""
+
+    def run(*words: object) -> tuple[int, str, str]:
+        capfd.readouterr()
+        code = main([str(word) for word in words])
+        output, messages = capfd.readouterr()
+        return code, output, messages
+
+    return run
+
+
+@pytest.fixture
+def refused(tmp_path: Path, refusal: Callable[..., str]) -> Callable[..., None]:
     """Run a command that has to be refused: what it says, and that it leaves everything as it was."""
 
     def run(words: Sequence[object], said: Sequence[str]) -> None:
         before = contents(tmp_path)
-        code = main([str(word) for word in words])
-        printed = capsys.readouterr()
-        assert (code, printed.out) == (2, "")
-        assert "Traceback" not in printed.err
-        message = printed.err.split("error: ")
-        assert len(message) == 2, printed.err
-        assert [word for word in said if word not in message[1]] == [], message[1]
-        assert message[1].count("\n") == 1, message[1]
+        message = refusal(*words)
+        assert [word for word in said if word not in message] == [], message
+        assert message.count("\n") == 1, message
         assert contents(tmp_path) == before
 
     return run

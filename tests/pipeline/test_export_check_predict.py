@@ -99,19 +99,6 @@ def run(trained: RunFolder, tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "runs" / trained.name)
 
 
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line: exit code, standard output, standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(word) for word in words])
-        output, messages = capfd.readouterr()
-        return code, output, messages
-
-    return run
-
-
 def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFolder, call) -> None:
     code, output, messages = call("check", "--runs-dir", run.path.parent, "--json")
     report = json.loads(output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,6 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from qat_tft.cli.app import main
 from qat_tft.config import RunConfig
 from qat_tft.errors import ConfigError
 from qat_tft.evaluation.forecasts import even_indices, forecast_windows
@@ -55,19 +53,6 @@ def train_small(data: Path, runs: Path, name: str, **quantization: object) -> Ru
         where="the test",
     )
     return train(config, SCHEMA, runs_dir=runs, name=name).folder
-
-
-@pytest.fixture
-def call(capfd: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run the command line: exit code, standard output, standard error."""
-
-    def run(*words: object) -> tuple[int, str, str]:
-        capfd.readouterr()
-        code = main([str(word) for word in words])
-        output, messages = capfd.readouterr()
-        return code, output, messages
-
-    return run
 
 
 @pytest.fixture

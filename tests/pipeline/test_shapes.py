@@ -96,7 +96,7 @@ def test_a_model_of_any_shape_becomes_files_that_forecast_as_it_does(
     model = run.load_config().model
     for name, deviation in ((FP32_FILE, ROUNDING), (INT8_FILE, INT8_DEVIATION)):
         file = Forecaster(run.path / name)
-        found = compare(file, run, seconds=0)
+        found = compare(file, run, run.load_check_windows(), seconds=0)
         assert found.optimized.shape[1:] == (model.horizon, len(model.quantiles))
         assert np.abs(found.optimized - found.reference).max() < deviation
         for quantiles in (found.reference, found.fp32, found.optimized, found.unoptimized):
