@@ -21,7 +21,7 @@ from qat_tft.errors import ConfigError, DataError, some_of
 from qat_tft.evaluation.backtest import Forecast, ModelScores, RollingOrigins, Track
 from qat_tft.evaluation.backtest_report import BacktestReport
 from qat_tft.evaluation.forecast_table import ForecastFile, ForecastRows
-from qat_tft.evaluation.forecasts import even_indices
+from qat_tft.evaluation.forecasts import even_indices, raw_quantiles
 from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive, in_sample_error, season_of
 from qat_tft.evaluation.results import LAST, NAIVE
 from qat_tft.export.compare import window_inputs
@@ -232,7 +232,7 @@ def _models(run: RunFolder, threads: int | None) -> dict[str, Forecast]:
         models["fp32"] = _TorchForecast(run.load_fp32_model(), scaling)
     if (run.path / INT8_FILE).is_file():
         models["int8"] = _FileForecast(run.path / INT8_FILE, threads)
-    elif (run.path / "qat.safetensors").is_file():
+    elif run.has_qat_weights:
         models["qat"] = _TorchForecast(run.load_qat_model(), scaling)
     return models
 
@@ -262,5 +262,4 @@ class _TorchForecast:
 
     @torch.no_grad()
     def __call__(self, batch: Batch, first_rows: Tensor) -> Tensor:
-        inputs = self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
-        return self.scaling.unscale_target(self.model(*inputs).quantiles, batch.series)
+        return raw_quantiles(self.model, self.scaling, batch)

@@ -11,6 +11,7 @@ from typing import Any
 import onnx
 import torch
 
+from qat_tft.data.windows import Batch
 from qat_tft.errors import OnnxFileError, RunFolderError
 from qat_tft.export.compare import LARGE_BATCH, Array, Comparison, compare, window_inputs
 from qat_tft.export.exported import reasons_to_names
@@ -123,7 +124,8 @@ def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Threshol
     metadata, int8 = file.metadata, file.metadata.kind == "int8"
     graph = onnx.load(file.path)
     fp32_file = run.path / FP32_FILE if int8 else file.path
-    compared = compare(file, run, seconds)
+    windows = run.load_check_windows()
+    compared = compare(file, run, windows, seconds)
     operators = operators_of(file.path) if int8 else Operators({}, {})
     report = CheckReport(
         model=file.path,
@@ -141,9 +143,9 @@ def _measured(file: Forecaster, run: RunFolder, seconds: float, limits: Threshol
         float_products=operators.floating,
         float_layers=reasons_to_names(metadata.float_layers),
         saturating_products=saturation(graph).saturating if int8 else None,
-        **(_layers(graph, file, run) if int8 else {}),
-        runtimes=_runtimes(graph, file, run, compared),
-        latency_ms=_latency(file, fp32_file, run),
+        **(_layers(graph, file, run, windows) if int8 else {}),
+        runtimes=_runtimes(graph, file, windows, compared),
+        latency_ms=_latency(file, fp32_file, windows),
         thresholds=limits,
         seconds=round(time.monotonic() - start, 2),
     )
@@ -175,8 +177,8 @@ def _accuracy(compared: Comparison, step: Steps | None) -> dict[str, Any]:
     }
 
 
-def _layers(graph: onnx.ModelProto, file: Forecaster, run: RunFolder) -> dict[str, Any]:
-    qat, windows = run.load_qat_model(), run.load_check_windows()
+def _layers(graph: onnx.ModelProto, file: Forecaster, run: RunFolder, windows: Batch) -> dict[str, Any]:
+    qat = run.load_qat_model()
     rows = torch.from_numpy(spread_order(len(windows.target)))[: most_windows(qat)]
     layers = layer_reports(graph, qat, window_inputs(windows, rows, file.metadata), threads=THREADS)
     found = {layer.name for layer in layers}
@@ -188,9 +190,8 @@ def _layers(graph: onnx.ModelProto, file: Forecaster, run: RunFolder) -> dict[st
 
 
 def _runtimes(
-    graph: onnx.ModelProto, file: Forecaster, run: RunFolder, compared: Comparison
+    graph: onnx.ModelProto, file: Forecaster, windows: Batch, compared: Comparison
 ) -> tuple[OtherRuntime, ...]:
-    windows = run.load_check_windows()
     rows = torch.from_numpy(spread_order(len(windows.target)))[:OTHER_ROWS]  # the first that were compared
     inputs = window_inputs(windows, rows, file.metadata)
     return other_runtimes(graph, inputs, compared.reference[: len(rows)], compared.units)
@@ -221,11 +222,10 @@ def _bytes(path: Path, fp32_file: Path, graph: onnx.ModelProto, int8: bool) -> d
     }
 
 
-def _latency(file: Forecaster, fp32_file: Path, run: RunFolder) -> dict[str, dict[str, float] | None]:
+def _latency(file: Forecaster, fp32_file: Path, windows: Batch) -> dict[str, dict[str, float] | None]:
     sessions: dict[str, Forecaster] = {file.metadata.kind: file}
     if file.metadata.kind == "int8" and fp32_file.is_file():
         sessions["fp32"] = Forecaster(fp32_file, threads=THREADS)
-    windows = run.load_check_windows()
     medians: dict[str, dict[str, float]] = {kind: {} for kind in sessions}
     for batch in _TIMED_BATCHES:
         rows = torch.arange(batch) % len(windows.target)

@@ -99,22 +99,23 @@ class NetworkUnits:
         return np.asarray((transformed - center) / scale, dtype=np.float32)
 
 
-def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
+def compare(file: Forecaster, run: RunFolder, windows: Batch, seconds: float) -> Comparison:
     """Forecast the run's check windows with everyone concerned.
 
     Args:
         file: the optimized session of the file.
         run: the run that it was exported from.
+        windows: the run's check windows.
         seconds: after about this time no further block of 64 windows is begun; the first always is.
 
     Raises:
         RunFolderError: the run folder is damaged or holds no check windows.
     """
-    windows = run.load_check_windows()
     if not len(windows.target):
         raise RunFolderError("the run holds no check windows", where=str(run.path), next_step="Train again")
     scaling = run.load_preprocessing().scaling()
-    fp32, reference = _torch_models(file.metadata, run, scaling)
+    fp32_model = run.load_fp32_model()
+    fp32, reference = _torch_models(file.metadata, run, fp32_model, scaling)
     unoptimized = Forecaster(file.path, optimized=False, threads=file.threads)
     order = torch.from_numpy(spread_order(len(windows.target)))
     answers: list[tuple[Array, ...]] = []
@@ -136,7 +137,7 @@ def compare(file: Forecaster, run: RunFolder, seconds: float) -> Comparison:
         small={size: _in_batches(file, windows, compared, size) for size in SMALL_BATCHES},
         batch_mates_change=_batch_mates_change(file, windows, compared),
         target=windows.target[compared],
-        units=NetworkUnits.of(run.load_fp32_model(), scaling, Batch(*(part[compared] for part in windows))),
+        units=NetworkUnits.of(fp32_model, scaling, Batch(*(part[compared] for part in windows))),
     )
 
 
@@ -183,9 +184,9 @@ class _TorchForecaster:
 
 
 def _torch_models(
-    metadata: ModelMetadata, run: RunFolder, scaling: Scaling
+    metadata: ModelMetadata, run: RunFolder, fp32_model: TemporalFusionTransformer, scaling: Scaling
 ) -> tuple[_TorchForecaster, _TorchForecaster]:
-    fp32 = _TorchForecaster(RawForecaster(run.load_fp32_model(), scaling, metadata))
+    fp32 = _TorchForecaster(RawForecaster(fp32_model, scaling, metadata))
     if metadata.kind == "fp32":
         return fp32, fp32
     return fp32, _TorchForecaster(RawForecaster(run.load_qat_model(), scaling, metadata))

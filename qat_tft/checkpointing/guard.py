@@ -18,10 +18,9 @@ from torch.utils._pytree import tree_leaves
 
 from qat_tft.checkpointing.segments import Result, SegmentRunner
 from qat_tft.checkpointing.tape import Tape
-from qat_tft.errors import HiddenStateError
+from qat_tft.errors import HiddenStateError, some_of
 
 _OF_EVERY_MODULE = frozenset(vars(nn.Module()))
-_MOST_NAMED = 5
 
 
 def require_replayable(model: nn.Module, segments: frozenset[str], forward: Callable[[SegmentRunner], object]) -> None:
@@ -173,10 +172,9 @@ def _equal(first: object, second: object) -> bool:
 
 def _hidden_state(written: dict[str, str]) -> HiddenStateError:
     places = [f"{place} (segment {segment})" for place, segment in written.items()]
-    more = f" and {len(places) - _MOST_NAMED} more" if len(places) > _MOST_NAMED else ""
     return HiddenStateError(
         "recomputing a segment would change state that the quantization tape does not hold",
-        where=", ".join(places[:_MOST_NAMED]) + more,
+        where=some_of(places),
         allowed="modules whose forward writes nothing, and qat-tft's own quantizers",
         next_step="Replace the module (an observer by ActivationQuantizer, BatchNorm by LayerNorm), put it in eval(), "
         "let its state pass through qat_tft.checkpointing.tape.recall, or leave its segment out of checkpointing",

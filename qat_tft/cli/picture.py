@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from qat_tft.data.windows import Batch
+from qat_tft.evaluation.forecasts import raw_quantiles
 from qat_tft.evaluation.plots import Array, draw_forecast
 from qat_tft.export.compare import window_inputs
 from qat_tft.export.session import Forecaster
@@ -54,12 +55,11 @@ def _forecast(folder: RunFolder, one: Batch) -> tuple[str, Array]:
         forecaster = Forecaster(file, threads=1)
         inputs = window_inputs(one, torch.tensor([0]), forecaster.metadata)
         return "INT8", cast(Array, forecaster.forecast(inputs)[0])
-    quantized = (folder.path / "qat.safetensors").is_file()
+    quantized = folder.has_qat_weights
     model = folder.load_qat_model() if quantized else folder.load_fp32_model()
     scaling = folder.load_preprocessing().scaling()
     with torch.no_grad():
-        inputs_scaled = scaling.scale_inputs(one.static, one.historical, one.future, one.series)
-        raw = scaling.unscale_target(model(*inputs_scaled).quantiles, one.series)
+        raw = raw_quantiles(model, scaling, one)
     return "QAT" if quantized else "FP32", cast(Array, raw[0].numpy())
 
 

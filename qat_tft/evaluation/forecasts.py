@@ -44,10 +44,15 @@ def forecast_windows(
     quantiles, targets = [], []
     with evaluating(model):
         for batch in batches_at(windows, indices, batch_size, device):
-            inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
-            quantiles.append(scaling.unscale_target(model(*inputs).quantiles, batch.series).cpu())
+            quantiles.append(raw_quantiles(model, scaling, batch).cpu())
             targets.append(batch.target.cpu())
     return Forecasts(torch.cat(quantiles), torch.cat(targets))
+
+
+def raw_quantiles(model: nn.Module, scaling: Scaling, batch: Batch) -> Tensor:
+    """Forecast one batch of raw windows: quantiles [B, F, Q] in the target's own unit."""
+    inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+    return scaling.unscale_target(model(*inputs).quantiles, batch.series)
 
 
 def validation_loss(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from qat_tft.errors import DataError, SchemaError
+from qat_tft.errors import DataError, SchemaError, some_of
 
 _NAMED_ROWS = 5
 _NAMED_COLUMNS = 12
@@ -286,12 +286,11 @@ def _no_such_column(column: str, path: Path, names: list[str]) -> SchemaError:
     close = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
     folded = [name for name in names if name.casefold() == column.casefold()]
     matches = list(dict.fromkeys(folded + close))
-    shown = ", ".join(f"'{name}'" for name in names[:_NAMED_COLUMNS])
-    more = f" and {len(names) - _NAMED_COLUMNS} more" if len(names) > _NAMED_COLUMNS else ""
+    shown = some_of([f"'{name}'" for name in names], _NAMED_COLUMNS)
     return SchemaError(
         f"there is no column '{column}'",
         where=str(path),
-        allowed=f"{shown}{more}" if names else "the file has no columns",
+        allowed=shown if names else "the file has no columns",
         next_step=f"Did you mean {' or '.join(repr(name) for name in matches)}?" if matches else "",
     )
 

@@ -30,10 +30,9 @@ from qat_tft.data.roles.proposal import (
     propose_time,
     proposed_schema,
 )
-from qat_tft.errors import DataError, SchemaError
+from qat_tft.errors import DataError, SchemaError, some_of
 from qat_tft.schema import Kind, Role, Schema
 
-_NAMED_COLUMNS = 5
 _ADVICE = """
 Proposed schema, a draft to correct (--write-schema FILE keeps it): read the
 guesses first. Move observed columns that are planned ahead, such as prices
@@ -193,9 +192,8 @@ def _problems(profiles: list[Profile], layout: Layout, proposals: dict[str, Prop
     problems.extend(_target_problems(profiles, proposals, target))
     gaps = [one.name for one in profiles if proposals[one.name].kind is Kind.REAL and one.missing]
     if gaps:
-        more = f" and {len(gaps) - _NAMED_COLUMNS} more" if len(gaps) > _NAMED_COLUMNS else ""
         problems.append(
-            f"Values are missing in {', '.join(gaps[:_NAMED_COLUMNS])}{more}: train with --missing, which says what "
+            f"Values are missing in {some_of(gaps)}: train with --missing, which says what "
             "stands in for them. Rows without a target count in no loss and no score."
         )
     return problems
