@@ -3,8 +3,9 @@
     python benchmarks/checkpointing.py [--json] [--repeats N] [--hidden H]
 
 5 static, 210 observed and 10 known columns, history 50, horizon 10, batch 32, AdamW, dropout 0.1, one thread. Each
-row is measured as `qat-tft profile` does, in fresh processes that start as `qat-tft train` does and take turns. The
-plain model beside them (benchmarks/plain_tft.py) has the selection networks as the paper writes them down.
+row's memory is measured as `qat-tft profile` does, in fresh processes that start as `qat-tft train` does. For its time
+all rows make one step after the other in one such process, in turn, so that a slower spell of the machine falls on
+all. The plain model beside them (benchmarks/plain_tft.py) has the selection networks as the paper writes them down.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ os.environ["OMP_NUM_THREADS"] = "1"  # read when torch is imported, here and in 
 import argparse
 import json
 import platform
+import statistics
+import subprocess
 import sys
+import time
 from collections.abc import Mapping
 from functools import partial
 from itertools import combinations
@@ -28,6 +32,7 @@ import torch
 from plain_tft import PlainTFT
 from torch import Tensor
 
+from qat_tft.checkpointing.heap import merge_freed_blocks, restart_without_block_cache
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import Mode, run_directly, segments_of
 from qat_tft.checkpointing.simulate import Footprint
@@ -79,18 +84,25 @@ def main() -> None:
         return
     rows = rows_of(KINDS)
     trial = StepSimulator(ModelConfig(history=50, horizon=10, hidden=arguments.hidden), GROUPS)
+    if arguments.steps:
+        restart_without_block_cache()
+        merge_freed_blocks()
+        print(json.dumps(step_seconds(trial, rows, arguments.steps)))
+        return
     simulated = simulate(trial, rows, BATCH, _note)
     turns: dict[Row | str, Command] = {**commands(trial, rows, BATCH, "cpu"), "plain": plain_command(trial)}
     measured = measure_in_turns(turns, arguments.repeats, _note)
     failures = [f"{key}: out of memory ({found.failure})" for key, found in measured.items() if found.failure]
     if failures:
         sys.exit("\n".join(failures))  # no ratio without all of them
+    seconds = _seconds_in_one_process(arguments)
     bits = differing_bits(trial, rows)
-    result = figures(simulated, measured) | {"differing_bits": bits}
+    result = figures(simulated, measured, seconds) | {"differing_bits": bits}
+    rows_found = _rows(simulated, measured, seconds)
     if arguments.json:
-        print(json.dumps({**result, "machine": machine(), "rows": _rows(simulated, measured)}, indent=2))
+        print(json.dumps({**result, "machine": machine(), "rows": rows_found}, indent=2))
     else:
-        print("\n".join([machine(), "", *_step_table(simulated, measured), "", *_bound_table(result)]))
+        print("\n".join([machine(), "", *_step_table(rows_found), "", *_bound_table(result)]))
 
 
 def _arguments() -> argparse.Namespace:
@@ -98,6 +110,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
     parser.add_argument("--repeats", type=int, default=2, help="fresh processes for each row (default: 2)")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size (default: 128)")
+    parser.add_argument("--turns", type=int, default=7, help="timed steps of each row (default: 7)")
+    parser.add_argument(
+        "--steps", type=int, help=argparse.SUPPRESS
+    )  # time that many steps of every row in this process
     parser.add_argument("--plain", help=argparse.SUPPRESS)  # a task: measure the plain model in this process
     return parser.parse_args()
 
@@ -114,21 +130,51 @@ def plain_command(trial: Trial) -> Command:
 
 def measure_plain(task: Task) -> None:
     """Measure the plain model in this process, as its command asks."""
-    trial = trial_of(task)
-
-    def make_step() -> OptimizerStep:
-        shape = trial.shape
-        model = PlainTFT(
-            *(group.real for group in trial.groups),
-            horizon=shape.horizon,
-            hidden=shape.hidden,
-            heads=shape.heads,
-            dropout=shape.dropout,
-            quantiles=len(shape.quantiles),
-        )
-        return OptimizerStep(model.train(), partial(trial.loss, model, run_directly, task.windows))
-
+    make_step = partial(plain_step, trial_of(task), task.windows)
     answer(lambda: measure(make_step, torch.device(task.device), steps=task.steps))
+
+
+def plain_step(trial: Trial, windows: int) -> OptimizerStep:
+    """Return what makes steps of the plain model at a trial's shape."""
+    shape = trial.shape
+    model = PlainTFT(
+        *(group.real for group in trial.groups),
+        horizon=shape.horizon,
+        hidden=shape.hidden,
+        heads=shape.heads,
+        dropout=shape.dropout,
+        quantiles=len(shape.quantiles),
+    )
+    return OptimizerStep(model.train(), partial(trial.loss, model, run_directly, windows))
+
+
+def row_step(trial: Trial, row: Row) -> OptimizerStep:
+    """Return what makes a row's steps."""
+    model = trial.build(row.kind)
+    return OptimizerStep(model, partial(trial.loss, model, runner_for(row.segments), BATCH))
+
+
+def step_seconds(trial: Trial, rows: list[Row], turns: int) -> dict[str, float]:
+    """Return the median seconds of a step of each row and of the plain model, all of them in turn.
+
+    A first turn, in which the optimizers allocate their memory, is not timed.
+    """
+    steps = {**{str(row): row_step(trial, row) for row in rows}, "plain": plain_step(trial, BATCH)}
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for turn in range(turns + 1):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            if turn:
+                seconds[name].append(time.perf_counter() - start)
+    return {name: statistics.median(taken) for name, taken in seconds.items()}
+
+
+def _seconds_in_one_process(arguments: argparse.Namespace) -> dict[str, float]:
+    _note(f"Timing {arguments.turns} steps of each row in turn")
+    options = ["--hidden", str(arguments.hidden), "--steps", str(arguments.turns)]
+    done = subprocess.run([sys.executable, __file__, *options], stdout=subprocess.PIPE, text=True, check=True)
+    return dict(json.loads(done.stdout))
 
 
 def differing_bits(trial: Trial, rows: list[Row]) -> int:
@@ -147,10 +193,9 @@ def differing_bits(trial: Trial, rows: list[Row]) -> int:
 def trained(trial: Trial, row: Row) -> list[Tensor]:
     """Return losses, weights and buffers of the same steps from the same start."""
     torch.manual_seed(0)
-    model = trial.build(row.kind)
-    step = OptimizerStep(model, partial(trial.loss, model, runner_for(row.segments), BATCH))
+    step = row_step(trial, row)
     losses = [step() for _ in range(COMPARED_STEPS)]
-    return [*losses, *(tensor.detach() for tensor in [*model.parameters(), *model.buffers()])]
+    return [*losses, *(tensor.detach() for tensor in [*step.model.parameters(), *step.model.buffers()])]
 
 
 def differing(one: Tensor, other: Tensor) -> int:
@@ -159,10 +204,11 @@ def differing(one: Tensor, other: Tensor) -> int:
     return int(np.bitwise_count(first ^ second).sum())
 
 
-def figures(simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured]) -> dict[str, Any]:
-    """Return the ratios of one run, all from the same processes."""
+def figures(
+    simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured], seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the ratios of one run."""
     off, full = ({kind: Row(kind, segments_of(mode)) for kind in KINDS} for mode in (Mode.OFF, Mode.FULL))
-    seconds = {key: found.seconds for key, found in measured.items()}
 
     def full_to_off(value: Mapping[Row, float]) -> dict[str, float]:
         return {kind: value[full[kind]] / value[off[kind]] for kind in KINDS}
@@ -171,9 +217,9 @@ def figures(simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Mea
         "peak_ratio": full_to_off({row: measured[row].process_bytes for row in simulated}),
         "simulated_peak_ratio": full_to_off({row: found.peak for row, found in simulated.items()}),
         "activation_ratio": full_to_off({row: found.activations for row, found in simulated.items()}),
-        "time_ratio": full_to_off({row: seconds[row] for row in simulated}),
-        "plain_time_ratio": seconds[full["fp32"]] / seconds["plain"],
-        "qat_time_ratio": max(seconds[mode["qat"]] / seconds[mode["fp32"]] for mode in (off, full)),
+        "time_ratio": full_to_off({row: seconds[str(row)] for row in simulated}),
+        "plain_time_ratio": seconds[str(full["fp32"])] / seconds["plain"],
+        "qat_time_ratio": max(seconds[str(mode["qat"])] / seconds[str(mode["fp32"])] for mode in (off, full)),
         "qat_activation_ratio": simulated[off["qat"]].activations / simulated[off["fp32"]].activations,
         "simulation_error": max(
             abs(found.peak - measured[row].live_bytes) / measured[row].live_bytes for row, found in simulated.items()
@@ -190,18 +236,20 @@ def machine() -> str:
     return f"{processor}; {torch.get_num_threads()} thread; torch {torch.__version__}; {libc}"
 
 
-def _rows(simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured]) -> dict[str, dict[str, float]]:
+def _rows(
+    simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured], seconds: Mapping[str, float]
+) -> dict[str, dict[str, float]]:
     rows = {}
     for key, found in measured.items():
         sizes = {"process_bytes": found.process_bytes, "live_bytes": found.live_bytes}
         more = {} if isinstance(key, str) else {"simulated_bytes": simulated[key].peak}
-        rows[str(key)] = {**sizes, **more, "step_seconds": found.seconds}
+        rows[str(key)] = {**sizes, **more, "step_seconds": seconds[str(key)]}
     return rows
 
 
-def _step_table(simulated: Mapping[Row, Footprint], measured: Mapping[Row | str, Measured]) -> list[str]:
+def _step_table(rows: Mapping[str, Mapping[str, float]]) -> list[str]:
     lines = ["| | process | live tensors | simulated | time of a step |", "| --- | ---: | ---: | ---: | ---: |"]
-    for name, row in _rows(simulated, measured).items():
+    for name, row in rows.items():
         sizes = [
             f"{row[key] / MIB:,.0f} MiB" for key in ("process_bytes", "live_bytes", "simulated_bytes") if key in row
         ]

@@ -31,11 +31,9 @@ def script(benchmark_named):
 def test_figures_are_ratios_of_what_was_simulated_and_measured(script):
     rows = rows_of(("fp32", "qat"))
     simulated = {row: Footprint(10, 0, 0, PEAKS[row.mode] - 10, 0, flops=1) for row in rows}
-    measured = {
-        row: Measured((Measurement((SECONDS[row.mode] * KIND[row.kind],), 3 * PEAKS[row.mode], PEAKS[row.mode] + 2),))
-        for row in rows
-    }
-    found = script.figures(simulated, measured | {"plain": Measured((Measurement((2.0,), 1, 1),))})
+    measured = {row: Measured((Measurement((9.0,), 3 * PEAKS[row.mode], PEAKS[row.mode] + 2),)) for row in rows}
+    seconds = {str(row): SECONDS[row.mode] * KIND[row.kind] for row in rows} | {"plain": 2.0}
+    found = script.figures(simulated, measured, seconds)
     assert found == {
         "peak_ratio": {"fp32": 0.2, "qat": 0.2},
         "simulated_peak_ratio": {"fp32": 0.2, "qat": 0.2},
@@ -63,6 +61,13 @@ def test_every_differing_bit_is_counted(script):
     assert script.differing(one, one) == 0
     assert script.differing(one, other) == 1
     assert script.differing(torch.tensor(7), torch.tensor(8)) == 4
+
+
+def test_every_row_and_the_plain_model_are_timed(script):
+    rows = rows_of(("fp32", "qat"))
+    found = script.step_seconds(TINY, rows, turns=1)
+    assert list(found) == [*map(str, rows), "plain"]
+    assert all(seconds > 0 for seconds in found.values())
 
 
 def test_the_plain_model_is_measured_in_a_fresh_process(script):
