@@ -81,7 +81,13 @@ SETS = (
         "--validation-from 2017-06-26 --test-from 2017-10-24 --history 168 --horizon 24 --dropout 0.3 --epochs 8 "
         f"--batches-per-epoch 60 {SMALL}",
     ),
-    DataSet("vic_electricity", "vic_electricity.parquet", f"--history 96 --horizon 48 --epochs 6 {SMALL}"),
+    DataSet(
+        "vic_electricity",
+        "vic_electricity.parquet",
+        "--time time --target demand --id series_id --known holiday:category --observed temperature "
+        "--calendar hour,day_of_week:category --validation-from 2014-07-01 --test-from 2014-10-01 --history 96 "
+        f"--horizon 48 --seasonal-difference 48 --epochs 4 --batches-per-epoch 100 {SMALL}",
+    ),
     DataSet(
         "oxford_man_volatility",
         "oxford_man_volatility.parquet",

@@ -6,10 +6,11 @@ _SMALL = 64  # bytes; scales, zero points, axes and bounds, of which a graph rep
 
 
 def compact(model: ModelProto) -> None:
-    """Give intermediate values short names, drop node names, and store each small constant once.
+    """Give intermediate values short names, drop node names and shapes, and store each small constant once.
 
     Inputs, outputs and the initializers that hold parameters keep their names.
     """
+    del model.graph.value_info[:]
     _share_small_constants(model)
     _shorten_names(model)
 

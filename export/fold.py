@@ -4,7 +4,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from qat_tft.export.qdq import Constants, constant_values, remove_unused_initializers
+from qat_tft.export.edit import Constants, constant_values, remove_unused_initializers
 
 REARRANGING = (
     "Split",

@@ -23,9 +23,11 @@ from qat_tft.export.compact import compact
 from qat_tft.export.contract import RawForecaster, example_inputs
 from qat_tft.export.exported import ExportedFile, ExportResult
 from qat_tft.export.fold import fold_rearrangements
+from qat_tft.export.lift import keep_axes
 from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, LstmForm, ModelMetadata, Precision
-from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights
+from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights, squeeze_outputs
 from qat_tft.export.rewrite import shorten
+from qat_tft.export.widen import widen_rows
 from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.prepare import FLOAT_OPERATIONS, LSTM_CELL
 from qat_tft.quantization.scheme import require_safe, scheme_for
@@ -217,8 +219,11 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     qdq.remove_full_range_clips(graph)
     fold_rearrangements(graph)
     order_lstm_weights(graph)
+    squeeze_outputs(graph)
     _shape_lstms(graph, metadata)
     shorten(graph)
+    widen_rows(graph)
+    keep_axes(graph)
     compact(graph)
     graph.ir_version = IR_VERSION
     entry = graph.metadata_props.add()

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto
 
 from qat_tft.errors import OnnxFileError
+from qat_tft.export.edit import Constants, axis_of, constant_values, producers_of
 from qat_tft.export.metadata import OUTPUT
-from qat_tft.export.qdq import Constants, constant_values
 
 Steps = npt.NDArray[np.float64]
 
@@ -25,7 +25,7 @@ def head_step(model: ModelProto) -> Steps:
     Raises:
         OnnxFileError: the last product before the output does not multiply integers.
     """
-    producers = {name: node for node in model.graph.node for name in node.output}
+    producers = producers_of(model)
     constants = constant_values(model)
     head = _last_product(producers)
     activation = producers.get(head.input[0]) if head is not None else None
@@ -65,7 +65,7 @@ def _dequantized(name: str, producers: Mapping[str, NodeProto], constants: Const
     values, scale = constants[node.input[0]].astype(np.float64), constants[node.input[1]].astype(np.float64)
     zero = constants[node.input[2]].astype(np.float64) if len(node.input) > 2 else np.zeros_like(scale)
     if scale.ndim:
-        axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+        axis = axis_of(node, 1)
         shape = [-1 if place == axis % values.ndim else 1 for place in range(values.ndim)]
         scale, zero = scale.reshape(shape), zero.reshape(shape)
     return np.asarray((values - zero) * scale)

@@ -3,18 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from qat_tft.errors import CalibrationError, ExportError
+from qat_tft.export.edit import Constants, constant_values, remove_unused_initializers, rename_values
 
 INTEGER_WEIGHTS = (TensorProto.INT8, TensorProto.UINT8)
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 STANDARD_DOMAINS = ("", "ai.onnx")
-Constants = dict[str, npt.NDArray[Any]]
 
 _AGAIN = "This is a fault of the export, not of your data: please report it with the run's config.toml."
 
@@ -33,7 +31,6 @@ def strip(model: ModelProto) -> None:
     for holder in (model, graph, *graph.node, *graph.initializer, *graph.input, *graph.output):
         del holder.metadata_props[:]
         holder.doc_string = ""
-    del graph.value_info[:]
     del model.functions[:]
     model.producer_name, model.producer_version = "qat-tft", ""
 
@@ -54,19 +51,9 @@ def remove_full_range_clips(model: ModelProto) -> int:
     renamed = {clip.output[0]: clip.input[0] for clip in clips}
     for clip in clips:
         model.graph.node.remove(clip)
-    for node in model.graph.node:
-        for place, name in enumerate(node.input):
-            node.input[place] = renamed.get(name, name)
+    rename_values(model, renamed)
     remove_unused_initializers(model)
     return len(clips)
-
-
-def remove_unused_initializers(model: ModelProto) -> None:
-    """Drop initializers that no node reads."""
-    used = {name for node in model.graph.node for name in node.input}
-    used |= {output.name for output in model.graph.output}
-    for tensor in [tensor for tensor in model.graph.initializer if tensor.name not in used]:
-        model.graph.initializer.remove(tensor)
 
 
 def weight_bytes(model: ModelProto) -> WeightBytes:
@@ -155,15 +142,6 @@ def verify_explicit_pairs(model: ModelProto) -> None:
                 allowed="QuantizeLinear and DequantizeLinear in pairs of one scale and zero point 0",
                 next_step=_AGAIN,
             )
-
-
-def constant_values(model: ModelProto) -> Constants:
-    """Values of initializers and Constant nodes by name."""
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            values[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-    return values
 
 
 def _fits_a_pair(node: NodeProto, quantized: dict[str, NodeProto], values: Constants) -> bool:

@@ -6,23 +6,32 @@ through a DequantizeLinear, would run at every call. The DequantizeLinear itself
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from qat_tft.export.edit import (
+    Constants,
+    add_constant,
+    axis_of,
+    constant_values,
+    producers_of,
+    remove_dead_nodes,
+    remove_unused_initializers,
+    replace_nodes,
+)
 from qat_tft.export.fold import evaluated
-from qat_tft.export.qdq import Constants, constant_values, remove_unused_initializers
 
 _WEIGHTS = (1, 2)  # inputs W and R of the operator LSTM
 _CONTRIB = "com.microsoft"
+_SHAPE_ARITHMETIC = ("Slice", "Gather", "Mul", "Reshape", "Concat", "Squeeze", "Unsqueeze")
 
 
 def order_lstm_weights(model: ModelProto) -> int:
     """Put the DequantizeLinear of each LSTM weight right before the LSTM; return how many weights that were."""
     constants = constant_values(model)
-    producers = {name: node for node in model.graph.node for name in node.output}
+    producers = producers_of(model)
     moved = 0
     for lstm in [node for node in model.graph.node if node.op_type == "LSTM"]:
         for place in _WEIGHTS:
@@ -36,9 +45,44 @@ def order_lstm_weights(model: ModelProto) -> int:
                 name = f"{source.input[0]}.gates"
                 _insert(model, lstm, place, _reordered(name, order, source, constants, model))
                 moved += 1
-    _remove_dead_nodes(model)
-    remove_unused_initializers(model)
+    remove_dead_nodes(model)
     return moved
+
+
+def squeeze_outputs(model: ModelProto) -> int:
+    """Take the axis of directions out of each LSTM's outputs with one Squeeze; return how many LSTMs that were.
+
+    The exporter transposes the outputs [T, 1, B, H] to [T, B, 1, H] and reshapes them to [T, B, H], for which it
+    computes the shape from that of the outputs by eight nodes.
+    """
+    constants, producers = constant_values(model), producers_of(model)
+    squeezed = 0
+    for reshape in [node for node in model.graph.node if node.op_type == "Reshape"]:
+        transpose = producers.get(reshape.input[0])
+        lstm = None if transpose is None else producers.get(transpose.input[0])
+        if transpose is None or lstm is None or (transpose.op_type, lstm.op_type) != ("Transpose", "LSTM"):
+            continue
+        if list(transpose.attribute[0].ints) == [0, 2, 1, 3] and _merges_last_axes(
+            reshape, transpose, constants, model
+        ):
+            axes = add_constant(model, f"{reshape.output[0]}.axes", np.array([1]))
+            squeeze = helper.make_node("Squeeze", [lstm.output[0], axes], [reshape.output[0]], reshape.output[0])
+            replace_nodes(model, [reshape], [squeeze])
+            squeezed += 1
+    remove_dead_nodes(model)
+    return squeezed
+
+
+def _merges_last_axes(reshape: NodeProto, transpose: NodeProto, constants: Constants, model: ModelProto) -> bool:
+    # Compute the new shape from a made-up one: what comes out says what the nodes in between do.
+    shape = np.array([5, 3, 1, 7])
+    values = dict(constants)
+    for node in model.graph.node:
+        if node.op_type == "Shape" and node.input[0] == transpose.output[0]:
+            values[node.output[0]] = shape
+        elif node.op_type in _SHAPE_ARITHMETIC and all(name in values for name in node.input if name):
+            values |= evaluated(node, values, model)
+    return np.array_equal(values.get(reshape.input[1], ()), [5, 3, 7])
 
 
 def dequantize_at_load(model: ModelProto) -> int:
@@ -51,9 +95,9 @@ def dequantize_at_load(model: ModelProto) -> int:
     weights = [weight for _, weights in _integer_lstms(model) for weight in weights]
     for weight in weights:
         name, (codes, scale, _) = weight.output[0], weight.input
-        column = _add_constant(model, f"{name}.column", constants[scale].reshape(1, -1, 1))
+        column = add_constant(model, f"{name}.column", constants[scale].reshape(1, -1, 1))
         cast = helper.make_node("Cast", [codes], [f"{name}.float"], to=TensorProto.FLOAT)
-        _replace(model, weight, [cast, helper.make_node("Mul", [f"{name}.float", column], [name])])
+        replace_nodes(model, [weight], [cast, helper.make_node("Mul", [f"{name}.float", column], [name])])
     remove_unused_initializers(model)
     return len(weights)
 
@@ -73,17 +117,16 @@ def compute_on_integers(model: ModelProto) -> int:
         operands = [lstm.input[0], *codes, *optional, *parameters[0], *parameters[1]]
         dynamic = helper.make_node("DynamicQuantizeLSTM", operands, lstm.output, domain=_CONTRIB)
         dynamic.attribute.extend(a for a in lstm.attribute if a.name != "layout")  # there is one only: time first
-        _replace(model, lstm, [dynamic])
+        replace_nodes(model, [lstm], [dynamic])
     if lstms:
         model.opset_import.append(helper.make_opsetid(_CONTRIB, 1))
-    _remove_dead_nodes(model)
-    remove_unused_initializers(model)
+    remove_dead_nodes(model)
     return len(lstms)
 
 
 def _integer_lstms(model: ModelProto) -> Iterator[tuple[NodeProto, list[NodeProto]]]:
     # Each LSTM over 8-bit weights, and the DequantizeLinear nodes of W and R.
-    producers = {name: node for node in model.graph.node for name in node.output}
+    producers = producers_of(model)
     for lstm in [node for node in model.graph.node if node.op_type == "LSTM"]:
         weights = [producers[name] for place in _WEIGHTS if (name := lstm.input[place]) in producers]
         if [weight.op_type for weight in weights] == ["DequantizeLinear"] * len(_WEIGHTS):
@@ -92,7 +135,7 @@ def _integer_lstms(model: ModelProto) -> Iterator[tuple[NodeProto, list[NodeProt
 
 def _skip_rounding(model: ModelProto, lstm: NodeProto) -> None:
     # The LSTM's input is rounded, then transposed to time first; nothing else reads the transposed values.
-    producers = {name: node for node in model.graph.node for name in node.output}
+    producers = producers_of(model)
     transpose = producers[lstm.input[0]]
     dequantize = producers[transpose.input[0]]
     assert (transpose.op_type, dequantize.op_type) == ("Transpose", "DequantizeLinear"), "as the exporter leaves it"
@@ -103,22 +146,10 @@ def _transposed(model: ModelProto, weight: NodeProto) -> tuple[str, tuple[str, s
     # Codes [1, in, 4H], their scales [1, 4H] and their zero point, which is 0 for all.
     constants, name = constant_values(model), weight.output[0]
     codes, scale, _ = (constants[operand] for operand in weight.input)
-    return _add_constant(model, f"{name}.transposed", codes.transpose(0, 2, 1)), (
-        _add_constant(model, f"{name}.scales", scale.reshape(1, -1)),
-        _add_constant(model, f"{name}.zero_point", np.zeros(1, np.int8)),
+    return add_constant(model, f"{name}.transposed", codes.transpose(0, 2, 1)), (
+        add_constant(model, f"{name}.scales", scale.reshape(1, -1)),
+        add_constant(model, f"{name}.zero_point", np.zeros(1, np.int8)),
     )
-
-
-def _add_constant(model: ModelProto, name: str, value: npt.NDArray[Any]) -> str:
-    model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
-    return name
-
-
-def _replace(model: ModelProto, old: NodeProto, new: list[NodeProto]) -> None:
-    place = list(model.graph.node).index(old)
-    model.graph.node.remove(old)
-    for node in reversed(new):
-        model.graph.node.insert(place, node)
 
 
 def _chain(name: str, producers: dict[str, NodeProto], constants: Constants) -> list[NodeProto]:
@@ -165,7 +196,7 @@ def _reordered(
 ) -> NodeProto:
     weight, scale, zero = (constants[operand] for operand in source.input)
     rows = order[0, :, 0] // weight.shape[1]
-    axis = next((attribute.i for attribute in source.attribute if attribute.name == "axis"), 1)
+    axis = axis_of(source, 1)
     assert scale.ndim == 0 or axis % weight.ndim == 0, "an LSTM weight has one scale, or one per row"
     made = {
         f"{name}.codes": weight.reshape(-1)[order],
@@ -173,19 +204,10 @@ def _reordered(
         f"{name}.zero": zero if zero.ndim == 0 else zero[rows],
     }
     for key, value in made.items():
-        _add_constant(model, key, value)
+        add_constant(model, key, value)
     return helper.make_node("DequantizeLinear", list(made), [name], name, axis=1)
 
 
 def _insert(model: ModelProto, lstm: NodeProto, place: int, dequantize: NodeProto) -> None:
     model.graph.node.insert(list(model.graph.node).index(lstm), dequantize)
     lstm.input[place] = dequantize.output[0]
-
-
-def _remove_dead_nodes(model: ModelProto) -> None:
-    needed = {output.name for output in model.graph.output}
-    for node in reversed(list(model.graph.node)):  # in topological order, so readers come first
-        if needed.isdisjoint(node.output):
-            model.graph.node.remove(node)
-        else:
-            needed.update(node.input)

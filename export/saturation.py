@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto, NodeProto
 
-from qat_tft.export.qdq import Constants, constant_values
+from qat_tft.export.edit import Constants, constant_values, producers_of
 from qat_tft.quantization.scheme import PAIR_LIMIT
 
 _HIGHEST_ACTIVATION = 255
@@ -55,7 +55,7 @@ def largest_pair(weight: Codes) -> int:
 def _integer_weights(model: ModelProto) -> list[tuple[Codes, ...]]:
     # Of each node that multiplies 8-bit activations by 8-bit weights, these weights.
     constants = constant_values(model)
-    producers = {name: node for node in model.graph.node for name in node.output}
+    producers = producers_of(model)
     found: list[tuple[Codes, ...]] = []
     for node in model.graph.node:
         if node.op_type == "MatMul" and all(_is_dequantized(name, producers) for name in node.input):

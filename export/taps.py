@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, ValueInfoProto
 
+from qat_tft.export.edit import producers_of, readers_of
 from qat_tft.export.qdq import INTEGER_WEIGHTS
 
 RECURRENT = ("LSTM", "DynamicQuantizeLSTM")
@@ -73,11 +74,7 @@ class _Graph:
     """Look-ups of producers and readers."""
 
     def __init__(self, model: ModelProto) -> None:
-        self.producers = {name: node for node in model.graph.node for name in node.output}
-        self.readers: dict[str, list[NodeProto]] = {}
-        for node in model.graph.node:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
+        self.producers, self.readers = producers_of(model), readers_of(model)
         self.constants = {tensor.name for tensor in model.graph.initializer}
         self.weights = [
             tensor.name
@@ -127,9 +124,13 @@ class _Graph:
         return node.op_type == "Div" and node.input[1] in self.constants and rounded
 
     def _after(self, value: str, steps: int) -> str:
-        for _ in range(steps):
+        # Rows may be laid side by side meanwhile: a Reshape before the first of the steps, and one after the last.
+        wide = False
+        while steps or wide:
             (node,) = self.readers[value]
-            assert node.op_type in ("Add", "Mul"), "a layer's bias and scales come right after its product"
+            assert node.op_type in ("Add", "Mul", "Reshape"), "a layer's bias and scales come right after its product"
+            wide ^= node.op_type == "Reshape"
+            steps -= node.op_type != "Reshape"
             value = node.output[0]
         return value
 

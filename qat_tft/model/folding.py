@@ -12,6 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from qat_tft.model.inference import cut_selections
 from qat_tft.model.layers import GatedResidualNetwork, VariableLinear
 from qat_tft.model.selection import SelectionWeights, VariableSelection
 
@@ -38,9 +39,7 @@ def merge_second_into_gate(model: Model) -> Model:
 def fold_for_inference(model: Model) -> Model:
     """Return an equal copy in evaluation mode: gates merged, per-variable weights cut into their chunks."""
     folded = merge_second_into_gate(model).eval()
-    for module in list(folded.modules()):
-        if isinstance(module, VariableSelection):
-            module.cut()
+    cut_selections(folded)
     return folded
 
 

@@ -121,7 +121,7 @@ class AffineVariables(nn.Module):
 
     def cut(self, sizes: list[int]) -> CutLayer:
         """Return the map for inference, each chunk's weights stored on their own."""
-        return CutLayer(_plain_affine, (self._rows(),), sizes)
+        return CutLayer(_affine_rows, (self._rows(),), sizes)
 
     def _rows(self) -> Tensor:
         return torch.stack([self.weight, self.bias], 1)  # [V, 2, H]
@@ -168,8 +168,8 @@ def _affine(rows: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
     return onto.baddbmm_(x.to(onto.dtype), rows.to(onto.dtype))  # autocast leaves in-place operators alone
 
 
-def _plain_affine(rows: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
-    return x @ rows if onto is None else onto + x @ rows
+def _affine_rows(rows: Tensor, x: Tensor) -> Tensor:
+    return x @ rows
 
 
 def between(hidden: Tensor, second: nn.Module | Chunk | None, dropout: Dropout) -> Tensor:

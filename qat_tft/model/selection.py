@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, reduce
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,6 @@ from qat_tft.model.layers import (
     AffineChunk,
     AffineVariables,
     Chunk,
-    CutLayer,
     VariableLinear,
     add_context,
     between,
@@ -38,8 +37,13 @@ from qat_tft.schema import GroupSize
 
 LAYER_NORM_EPSILON = 1e-5  # torch's default
 
-INFERENCE_CHUNK = 16
-"""Variables computed together at inference, whatever training used: half the nodes of 8, and as fast."""
+
+class Weighing(Protocol):
+    """What a selection network needs to weigh its variables."""
+
+    real: int
+    category_embedding: CategoryEmbedding | None
+    weighing: SelectionWeights
 
 
 class VariableSelection(nn.Module):
@@ -58,7 +62,7 @@ class VariableSelection(nn.Module):
         super().__init__()
         self.name = name
         self.real, categories = size.real, len(size.cardinalities)
-        self.sizes = _chunk_sizes(size.real, chunk), _chunk_sizes(categories, chunk)
+        self.sizes = chunk_sizes(size.real, chunk), chunk_sizes(categories, chunk)
         embedding = AffineVariables(uniform(1, size.real, hidden), uniform(1, size.real, hidden))
         self.real_embedding = embedding if size.real else None
         self.real_first = _folded_first(embedding) if size.real else None
@@ -72,7 +76,7 @@ class VariableSelection(nn.Module):
 
     def forward(self, x: Tensor, context: Tensor | None, run_segment: SegmentRunner) -> tuple[Tensor, Tensor]:
         """Return the selected [B, T, H] and the weights [B, T, V] of x [B, T, V]; without T for a static x."""
-        weights = run_segment(self.name, self._weigh, x, context)  # [B, T, V]
+        weights = run_segment(self.name, partial(selection_weights, self), x, context)  # [B, T, V]
         rows = x.flatten(0, -2)  # [N, V]
         real, categories = rows[:, : self.real], rows[:, self.real :]
         inputs = (*_columns(real, self.sizes[0]), *_columns(categories, self.sizes[1]))
@@ -82,22 +86,6 @@ class VariableSelection(nn.Module):
             for function, values, share in zip(self._chunks(), inputs, shares, strict=True)
         )
         return sum_in_order(parts).unflatten(0, x.shape[:-1]), weights
-
-    def cut(self, chunk: int = INFERENCE_CHUNK) -> None:
-        """Cut every per-variable layer into chunks, in place, for inference and export."""
-        self.sizes = _chunk_sizes(sum(self.sizes[0]), chunk), _chunk_sizes(sum(self.sizes[1]), chunk)
-        real, categories, everything = *self.sizes, self._all_sizes()
-        layers = {"real_first": real, "real_embedding": real, "category_first": categories}
-        for name, sizes in {**layers, "second": everything, "gate": everything, "norm": everything}.items():
-            layer = getattr(self, name)
-            if layer is not None:
-                setattr(self, name, layer.cut(sizes))
-
-    def _weigh(self, x: Tensor, context: Tensor | None) -> Tensor:
-        real, codes = x[..., : self.real], x[..., self.real :].long()
-        embedded = self.category_embedding(codes) if self.category_embedding is not None else None
-        weights: Tensor = self.weighing(real, embedded, context)
-        return weights
 
     def _all_sizes(self) -> list[int]:
         return [*self.sizes[0], *self.sizes[1]]
@@ -197,11 +185,15 @@ class VariableScale(nn.Module):
     def chunks(self, sizes: list[int]) -> list[Callable[[Tensor, Tensor], Tensor]]:
         """Return one function per chunk: x [C, N, H] and shares [N, C] to the sum of x normalized, [N, H]."""
         pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
-        return [partial(_trained_weighted_sum, weight, bias) for weight, bias in pieces]
+        return [partial(_weighted_sum, weight, bias) for weight, bias in pieces]
 
-    def cut(self, sizes: list[int]) -> CutLayer:
-        """Return the layer for inference, each chunk's vectors stored on their own."""
-        return CutLayer(_weighted_sum, (self.weight, self.bias), sizes)
+
+def selection_weights(selection: Weighing, x: Tensor, context: Tensor | None) -> Tensor:
+    """Return the weights [..., V] of a selection network for x [..., V], real columns first, and a context [B, H]."""
+    real, codes = x[..., : selection.real], x[..., selection.real :].long()
+    embedded = selection.category_embedding(codes) if selection.category_embedding is not None else None
+    weights: Tensor = selection.weighing(real, embedded, context)
+    return weights
 
 
 def sum_in_order(parts: Iterable[Tensor]) -> Tensor:
@@ -236,11 +228,6 @@ def _gated_sum(
 
 
 def _weighted_sum(weight: Tensor, bias: Tensor, x: Tensor, shares: Tensor) -> Tensor:
-    scaled = F.layer_norm(x, x.shape[-1:]) * weight.unsqueeze(1) * shares.t().unsqueeze(-1)  # [C, N, H]
-    return scaled.sum(0) + shares @ bias
-
-
-def _trained_weighted_sum(weight: Tensor, bias: Tensor, x: Tensor, shares: Tensor) -> Tensor:
     biases = shares @ bias
     x, shares = x.to(weight.dtype), shares.to(weight.dtype)
     promised: Tensor = _PromisedSum.apply(x, weight, shares)  # type: ignore[no-untyped-call]
@@ -301,7 +288,8 @@ def _columns(x: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
     return x.split(sizes, dim=1) if sizes else ()
 
 
-def _chunk_sizes(variables: int, chunk: int) -> list[int]:
+def chunk_sizes(variables: int, chunk: int) -> list[int]:
+    """Return how many variables each chunk has: `chunk`, and the rest in the last."""
     full, rest = divmod(variables, chunk)
     return [chunk] * full + ([rest] if rest else [])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from qat_tft.model.selection import VariableSelection
+from qat_tft.model.inference import cut_selections
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear
 from qat_tft.quantization.lstm import QuantizedLSTM
@@ -22,9 +22,7 @@ def integer_model(qat_model: QATTemporalFusionTransformer) -> TemporalFusionTran
     """
     require_calibrated(qat_model)
     model = copy.deepcopy(qat_model.model).eval()
-    for module in list(model.modules()):
-        if isinstance(module, VariableSelection):
-            module.cut()
+    cut_selections(model)
     for name, module in list(model.named_modules()):
         if isinstance(module, QuantizedLinear | QuantizedLSTM):
             parent, _, attribute = name.rpartition(".")

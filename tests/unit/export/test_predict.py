@@ -98,7 +98,7 @@ def test_the_order_of_rows_and_the_other_series_do_not_matter(table: pa.Table, f
     shuffled = table.take(np.random.default_rng(0).permutation(table.num_rows))
     assert forecast(shuffled) == forecast(table)
     alone = forecast(table.filter(pc.equal(table["plant"], "south")))
-    assert alone["q0.5"] == forecast(table)["q0.5"][3:]
+    assert alone["q0.5"] == pytest.approx(forecast(table)["q0.5"][3:], rel=1e-6)  # kernels differ by batch
 
 
 def test_an_origin_can_be_named(table: pa.Table, forecast) -> None:

@@ -6,7 +6,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from qat_tft.export.qdq import remove_unused_initializers
+from qat_tft.export.edit import remove_unused_initializers
 from qat_tft.export.rewrite import split_gates, write_out_elus
 
 RANDOM = np.random.default_rng(0)

@@ -90,7 +90,7 @@ def test_a_choice_keeps_the_limit_and_needs_every_layer_it_leaves_float(costs, j
         assert not any(len(rounding) > 1 for rounding in possible), "one layer at least must stay INT8"
         return
     rounding = set("abcd") - set(choice.groups)
-    assert choice.risks == (risk(rounding),)
+    assert choice.risks == pytest.approx((risk(rounding),))  # costs add up in another order
     assert mean(choice.risks) <= 1 + allowed
     assert not any(risk(rounding | {name}) <= 1 + allowed for name in choice.groups)
     if not joint:  # costs that add up: the greedy choice is the smallest there is

@@ -1,0 +1,80 @@
+"""Editing a graph: look-ups of constants and attributes, and changes to nodes and initializers."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, NodeProto, numpy_helper
+
+Constants = dict[str, npt.NDArray[Any]]
+
+
+def constant_values(model: ModelProto) -> Constants:
+    """Values of initializers and Constant nodes by name."""
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+            values[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return values
+
+
+def producers_of(model: ModelProto) -> dict[str, NodeProto]:
+    """The node that makes each value."""
+    return {name: node for node in model.graph.node for name in node.output}
+
+
+def readers_of(model: ModelProto) -> dict[str, list[NodeProto]]:
+    """The nodes that read each value, once per input."""
+    readers: dict[str, list[NodeProto]] = {}
+    for node in model.graph.node:
+        for name in node.input:
+            readers.setdefault(name, []).append(node)
+    return readers
+
+
+def axis_of(node: NodeProto, default: int) -> int:
+    """The attribute ``axis`` of a node, or its default."""
+    return next((int(attribute.i) for attribute in node.attribute if attribute.name == "axis"), default)
+
+
+def add_constant(model: ModelProto, name: str, value: npt.NDArray[Any]) -> str:
+    """Add an initializer and return its name."""
+    model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(value), name))
+    return name
+
+
+def replace_nodes(model: ModelProto, old: list[NodeProto], new: Iterable[NodeProto]) -> None:
+    """Put nodes in the place of others, where the last of these stood."""
+    nodes = model.graph.node
+    place = max(list(nodes).index(node) for node in old)
+    for node in reversed(list(new)):
+        nodes.insert(place + 1, node)
+    for node in old:
+        nodes.remove(node)
+
+
+def rename_values(model: ModelProto, names: Mapping[str, str]) -> None:
+    """Let every node that reads a value under an old name read it under the new one."""
+    for node in model.graph.node:
+        for place, name in enumerate(node.input):
+            node.input[place] = names.get(name, name)
+
+
+def remove_unused_initializers(model: ModelProto) -> None:
+    """Drop initializers that no node reads."""
+    used = {name for node in model.graph.node for name in node.input}
+    used |= {output.name for output in model.graph.output}
+    for tensor in [tensor for tensor in model.graph.initializer if tensor.name not in used]:
+        model.graph.initializer.remove(tensor)
+
+
+def remove_dead_nodes(model: ModelProto) -> None:
+    """Drop nodes whose results nobody reads, and the initializers that only they read."""
+    needed = {output.name for output in model.graph.output}
+    for node in reversed(list(model.graph.node)):  # in topological order, so readers come first
+        if needed.isdisjoint(node.output):
+            model.graph.node.remove(node)
+        else:
+            needed.update(node.input)
+    remove_unused_initializers(model)
