@@ -66,20 +66,21 @@ class DataSet:
     options: str
 
 
-SMALL = "--hidden 16 --use-qat --use-gradient-checkpointing"
+QAT = "--use-qat --use-gradient-checkpointing"
+SMALL = f"--hidden 16 {QAT}"
 SETS = (
-    DataSet("demo", None, "--use-qat --use-gradient-checkpointing"),
+    DataSet("demo", None, QAT),
     DataSet(
         WIDE,
         f"{WIDE}.parquet",
         "--history 50 --horizon 10 --hidden 128 --batch-size 32 --epochs 1 --batches-per-epoch 30 --qat-epochs 1 "
-        "--use-qat --use-gradient-checkpointing",
+        f"{QAT}",
     ),
     DataSet(
         "ett_h1",
         "ett_h1.parquet",
         "--validation-from 2017-06-26 --test-from 2017-10-24 --history 168 --horizon 24 --dropout 0.3 --epochs 8 "
-        f"--batches-per-epoch 60 {SMALL}",
+        f"--batches-per-epoch 60 --hidden 32 {QAT}",
     ),
     DataSet(
         "vic_electricity",

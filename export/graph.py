@@ -220,7 +220,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     fold_rearrangements(graph)
     order_lstm_weights(graph)
     squeeze_outputs(graph)
-    _shape_lstms(graph, metadata)
+    _place_weights(graph, metadata)
     shorten(graph)
     widen_rows(graph)
     keep_axes(graph)
@@ -233,10 +233,10 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     return graph
 
 
-def _shape_lstms(graph: ModelProto, metadata: ModelMetadata) -> None:
+def _place_weights(graph: ModelProto, metadata: ModelMetadata) -> None:
     if metadata.lstm == "dynamic":
         compute_on_integers(graph)
-    elif metadata.target and not scheme_for(metadata.target).explicit_pairs:
+    if metadata.target and not scheme_for(metadata.target).explicit_pairs:
         dequantize_at_load(graph)
 
 

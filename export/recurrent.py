@@ -17,6 +17,7 @@ from qat_tft.export.edit import (
     axis_of,
     constant_values,
     producers_of,
+    readers_of,
     remove_dead_nodes,
     remove_unused_initializers,
     replace_nodes,
@@ -24,6 +25,7 @@ from qat_tft.export.edit import (
 from qat_tft.export.fold import evaluated
 
 _WEIGHTS = (1, 2)  # inputs W and R of the operator LSTM
+_SCALAR = np.zeros(())
 _CONTRIB = "com.microsoft"
 _SHAPE_ARITHMETIC = ("Slice", "Gather", "Mul", "Reshape", "Concat", "Squeeze", "Unsqueeze")
 
@@ -86,20 +88,34 @@ def _merges_last_axes(reshape: NodeProto, transpose: NodeProto, constants: Const
 
 
 def dequantize_at_load(model: ModelProto) -> int:
-    """Write the DequantizeLinear of each LSTM weight as a Cast and a Mul; return how many weights that were.
+    """Write each DequantizeLinear of a weight that floats are multiplied with as a Cast and a Mul; return how many.
 
     The values are the same to the bit. onnxruntime computes both once, when it loads the file, while it keeps every
-    DequantizeLinear for fusions, and only weights that are constant by then are packed for its LSTM.
+    DequantizeLinear for fusions, and only weights that are constant by then are packed for its products and its LSTM.
     """
-    constants = constant_values(model)
-    weights = [weight for _, weights in _integer_lstms(model) for weight in weights]
+    constants, producers, readers = constant_values(model), producers_of(model), readers_of(model)
+    weights = [
+        node
+        for node in model.graph.node
+        if node.op_type == "DequantizeLinear"
+        and constants.get(node.input[0], _SCALAR).ndim > 1
+        and not _meets_integers(node.output[0], producers, readers)
+    ]
     for weight in weights:
         name, (codes, scale, _) = weight.output[0], weight.input
-        column = add_constant(model, f"{name}.column", constants[scale].reshape(1, -1, 1))
+        axis, rank = axis_of(weight, 1), constants[codes].ndim
+        along = [-1 if place == axis % rank else 1 for place in range(rank)]
+        scales = add_constant(model, f"{name}.scales", constants[scale].reshape(along))
         cast = helper.make_node("Cast", [codes], [f"{name}.float"], to=TensorProto.FLOAT)
-        replace_nodes(model, [weight], [cast, helper.make_node("Mul", [f"{name}.float", column], [name])])
+        replace_nodes(model, [weight], [cast, helper.make_node("Mul", [f"{name}.float", scales], [name])])
     remove_unused_initializers(model)
     return len(weights)
+
+
+def _meets_integers(weight: str, producers: dict[str, NodeProto], readers: dict[str, list[NodeProto]]) -> bool:
+    # Whether it is multiplied with rounded activations, from which onnxruntime makes a product of integers.
+    sources = [producers.get(name) for node in readers[weight] if node.op_type == "MatMul" for name in node.input]
+    return any(node is not None and node.op_type == "DequantizeLinear" and node.output[0] != weight for node in sources)
 
 
 def compute_on_integers(model: ModelProto) -> int:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qat_tft.checkpointing.segments import SegmentRunner
-from qat_tft.model.layers import CutLayer, with_ones
+from qat_tft.model.layers import CutLayer, replace_module, with_ones
 from qat_tft.model.selection import VariableSelection, chunk_sizes, selection_weights, sum_in_order
 
 INFERENCE_CHUNK = 8
@@ -86,8 +86,7 @@ def cut_selections(model: nn.Module) -> None:
     """Put every selection network of a model into its form for inference, in place."""
     for name, module in list(model.named_modules()):
         if isinstance(module, VariableSelection):
-            parent, _, attribute = name.rpartition(".")
-            setattr(model.get_submodule(parent), attribute, CutSelection(module))
+            replace_module(model, name, CutSelection(module))
 
 
 def _normalized(weight: Tensor, x: Tensor) -> Tensor:

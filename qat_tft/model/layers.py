@@ -117,14 +117,15 @@ class AffineVariables(nn.Module):
 
     def chunks(self, sizes: list[int]) -> list[AffineChunk]:
         """Return the map cut into runs of variables: each takes `with_ones(x)` [C, N, 2] to [C, N, H]."""
-        return [partial(_affine, rows) for rows in self._rows().split(sizes)]
+        return [partial(_affine, rows) for rows in self.rows().split(sizes)]
 
     def cut(self, sizes: list[int]) -> CutLayer:
         """Return the map for inference, each chunk's weights stored on their own."""
-        return CutLayer(_affine_rows, (self._rows(),), sizes)
+        return CutLayer(_affine_rows, (self.rows(),), sizes)
 
-    def _rows(self) -> Tensor:
-        return torch.stack([self.weight, self.bias], 1)  # [V, 2, H]
+    def rows(self) -> Tensor:
+        """Return weights and biases, [V, 2, H]."""
+        return torch.stack([self.weight, self.bias], 1)
 
 
 def with_ones(x: Tensor) -> Tensor:
@@ -194,3 +195,9 @@ def uniform(fan_in: int, *shape: int) -> Tensor:
     """Return a tensor drawn uniformly within plus and minus one over the root of `fan_in`."""
     bound = 1 / math.sqrt(max(fan_in, 1))
     return torch.empty(*shape).uniform_(-bound, bound)
+
+
+def replace_module(model: nn.Module, name: str, new: nn.Module) -> None:
+    """Put a module in the place of the one that `named_modules` of the model calls by that name."""
+    parent, _, attribute = name.rpartition(".")
+    setattr(model.get_submodule(parent), attribute, new)

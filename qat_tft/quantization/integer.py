@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 
 from qat_tft.model.inference import cut_selections
+from qat_tft.model.layers import replace_module
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer, require_calibrated
+from qat_tft.quantization.stored import StoredLinear
 
 
 def integer_model(qat_model: QATTemporalFusionTransformer) -> TemporalFusionTransformer:
@@ -24,7 +26,6 @@ def integer_model(qat_model: QATTemporalFusionTransformer) -> TemporalFusionTran
     model = copy.deepcopy(qat_model.model).eval()
     cut_selections(model)
     for name, module in list(model.named_modules()):
-        if isinstance(module, QuantizedLinear | QuantizedLSTM):
-            parent, _, attribute = name.rpartition(".")
-            setattr(model.get_submodule(parent), attribute, module.to_integer())
+        if isinstance(module, QuantizedLinear | QuantizedLSTM | StoredLinear):
+            replace_module(model, name, module.to_integer())
     return model

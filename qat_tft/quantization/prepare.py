@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from qat_tft.checkpointing.segments import SegmentRunner, run_directly
 from qat_tft.errors import CalibrationError
 from qat_tft.model.folding import merge_second_into_gate
-from qat_tft.model.layers import AffineVariables, VariableLinear
+from qat_tft.model.layers import AffineVariables, VariableLinear, replace_module
 from qat_tft.model.recurrence import LearnedSequence
 from qat_tft.model.selection import InputLinear, VariableScale
 from qat_tft.model.tft import Forecast, TemporalFusionTransformer
@@ -19,6 +19,7 @@ from qat_tft.quantization.learned import LearnedQuantizer
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.ranges import ActivationQuantizer, Phase
 from qat_tft.quantization.scheme import Scheme
+from qat_tft.quantization.stored import StoredAffine, StoredLinear
 
 _QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
     nn.Linear: QuantizedLinear.from_float,
@@ -26,12 +27,14 @@ _QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
     nn.LSTM: QuantizedLSTM.from_float,
 }
 
+_STORED: dict[type[nn.Module], Callable[[Any], nn.Module]] = {InputLinear: StoredLinear, AffineVariables: StoredAffine}
+
 LEFT_OUT = "left out by name"
 """Why a layer stays in floating point that `skip` names."""
 
 _STAYS_FLOAT: dict[type[nn.Module], str] = {
-    InputLinear: "works on the scaled raw columns, whose outliers would set the range of all of them",
-    AffineVariables: "one multiplication and one addition per number: no matrix product to gain from",
+    InputLinear: "works on the scaled raw columns, whose outliers would set the range; its weight has 8 bits",
+    AffineVariables: "one multiplication and one addition per number, with weights of 8 bits",
     VariableScale: "elementwise part of a LayerNorm, and sums weighted by it",
     nn.LayerNorm: "elementwise, and sensitive to rounding",
     nn.Embedding: "a table look-up: no arithmetic to gain from",
@@ -108,9 +111,10 @@ class QATTemporalFusionTransformer(nn.Module):
         return next(iter(self.quantizers().values())).phase
 
     def set_phase(self, phase: Phase | str) -> None:
-        """Put every quantizer into a phase."""
-        for quantizer in self.quantizers().values():
-            quantizer.phase = Phase(phase)
+        """Put every quantizer, and every layer of which only the weight is rounded, into a phase."""
+        for module in self.model.modules():
+            if isinstance(module, ActivationQuantizer | StoredLinear | StoredAffine):
+                module.phase = Phase(phase)
 
     def quantizers(self) -> dict[str, ActivationQuantizer]:
         """Return the activation quantizers by the name of the layer whose input they round."""
@@ -180,18 +184,19 @@ def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str]) -> list[tu
     for name, module in list(model.named_modules()):
         if not any(True for _ in module.parameters(recurse=False)):
             continue
-        convert = _QUANTIZED.get(type(module))
-        if type(module) in _STAYS_FLOAT:
-            stays.append((name, _STAYS_FLOAT[type(module)]))
+        kind = type(module)
+        if kind in _STAYS_FLOAT:
+            stays.append((name, _STAYS_FLOAT[kind]))
+            if kind in _STORED:
+                replace_module(model, name, _STORED[kind](module))
         elif name in skip:
             quantizable.add(name)
             stays.append((name, LEFT_OUT))
-        elif convert is None:
-            raise TypeError(f"{name} is a {type(module).__name__}, which has no quantized form: name it in `skip`")
+        elif kind not in _QUANTIZED:
+            raise TypeError(f"{name} is a {kind.__name__}, which has no quantized form: name it in `skip`")
         else:
             quantizable.add(name)
-            parent, _, attribute = name.rpartition(".")
-            setattr(model.get_submodule(parent), attribute, convert(module, scheme))
+            replace_module(model, name, _QUANTIZED[kind](module, scheme))
     unknown = sorted(skip - quantizable)
     if unknown:
         raise ValueError(f"no layer to leave out is called {unknown[0]!r}; the layers are {sorted(quantizable)}")

@@ -128,11 +128,13 @@ def leave_float(
 
 @contextmanager
 def rounding_only(model: QATTemporalFusionTransformer, layers: Iterable[str]) -> Iterator[None]:
-    """Round in these layers and in no other; the phase before is restored."""
+    """Round in these layers and in no other that multiplies integers; the phase before is restored."""
     before = model.phase
     quantizers = model.quantizers()
-    model.set_phase(Phase.FLOAT)
+    model.set_phase(Phase.FROZEN)  # weights that are only stored as integers stay rounded
     try:
+        for quantizer in quantizers.values():
+            quantizer.phase = Phase.FLOAT
         for name in layers:
             quantizers[name].phase = Phase.FROZEN
         yield

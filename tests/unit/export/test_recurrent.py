@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights
+from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights, squeeze_outputs
 
 HIDDEN = 2
 DYNAMIC = 0.02  # outputs lie within -1 and 1; two 8-bit roundings per step, of the input and of the state
@@ -133,3 +133,39 @@ def test_an_lstm_with_float_weights_stays_as_it_is() -> None:
     before = model.SerializeToString()
     assert (dequantize_at_load(model), compute_on_integers(model)) == (0, 0)
     assert model.SerializeToString() == before
+
+
+def exported_outputs(order: tuple[int, ...]) -> onnx.ModelProto:
+    """An LSTM whose outputs are brought to [T, B, H] as the exporter does it; `order` names the sizes that it joins."""
+    model = lstm_graph(per_row=True)
+    order_lstm_weights(model)
+    picks = [helper.make_node("Gather", ["shape", f"place{k}"], [f"size{k}"]) for k in range(4)]
+    kept = [f"size{k}" for k in order]
+    nodes = [
+        helper.make_node("Transpose", ["y"], ["turned"], perm=[0, 2, 1, 3]),
+        helper.make_node("Shape", ["turned"], ["shape"]),
+        *picks,
+        helper.make_node("Mul", ["size2", "size3"], ["joined"]),
+        helper.make_node("Concat", [*kept, "joined"], ["new"], axis=0),
+        helper.make_node("Reshape", ["turned", "new"], ["flat"]),
+    ]
+    model.graph.node.extend(nodes)
+    model.graph.initializer.extend(numpy_helper.from_array(np.array([k]), f"place{k}") for k in range(4))
+    model.graph.output[0].CopyFrom(helper.make_tensor_value_info("flat", TensorProto.FLOAT, ["t", "b", HIDDEN]))
+    return model
+
+
+def test_the_axis_of_directions_goes_with_one_squeeze() -> None:
+    model = exported_outputs((0, 1))
+    x = RANDOM.normal(size=(5, 3, HIDDEN)).astype(np.float32)
+    expected = ReferenceEvaluator(model).run(None, {"x": x})[0]
+    assert squeeze_outputs(model) == 1
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node[-2:]] == ["LSTM", "Squeeze"]
+    assert np.array_equal(ReferenceEvaluator(model).run(None, {"x": x})[0], expected)
+
+
+def test_outputs_that_are_reshaped_otherwise_stay() -> None:
+    model = exported_outputs((1, 0))  # the same size, and other places
+    assert squeeze_outputs(model) == 0
+    assert "Reshape" in [node.op_type for node in model.graph.node]

@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from qat_tft.export.edit import remove_unused_initializers
-from qat_tft.export.rewrite import split_gates, write_out_elus
+from qat_tft.export.rewrite import split_gates, sum_before_norms, write_out_elus
 
 RANDOM = np.random.default_rng(0)
 ROUNDING = 1e-6  # a product adds in another order than a Mul and an Add
@@ -106,3 +106,20 @@ def test_an_elu_is_written_out_and_keeps_its_values() -> None:
 
 def test_an_elu_of_another_slope_stays() -> None:
     assert write_out_elus(model_of([helper.make_node("Elu", ["x"], ["y"], alpha=0.5)], {}, ["rows"], rank=1)) == 0
+
+
+@pytest.mark.parametrize(
+    ("other", "after", "changed"),
+    [("x", "LayerNormalization", 1), ("bias", "LayerNormalization", 0), ("x", "Softmax", 0)],
+    ids=["before a norm", "of a constant", "before something else"],
+)
+def test_an_addition_before_a_norm_becomes_a_sum(other: str, after: str, changed: int) -> None:
+    inputs = ["added", "gain"] if after == "LayerNormalization" else ["added"]
+    nodes = [helper.make_node("Add", ["x", other], ["added"]), helper.make_node(after, inputs, ["y"], axis=-1)]
+    constants = {"gain": RANDOM.normal(size=4).astype(np.float32), "bias": RANDOM.normal(size=4).astype(np.float32)}
+    model = model_of(nodes, constants, ["rows", 4], rank=2)
+    x = RANDOM.normal(size=(3, 4)).astype(np.float32)
+    expected = outcome(model, x)
+    assert sum_before_norms(model) == changed
+    assert kinds(model)["Sum"] == changed
+    assert np.array_equal(outcome(model, x), expected)

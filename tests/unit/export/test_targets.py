@@ -31,7 +31,9 @@ from qat_tft.training.build import build_model, build_qat_model
 from qat_tft.training.run_folder import RunFolder
 
 SCHEMA = Schema(time="time", target="y", observed=Columns(real=("wind",)), known=Columns(real=("hour",)))
-SAME = 1e-3  # of the largest forecast: single precision, and now and then a code that falls the other way
+SAME = 1e-6  # of the largest forecast: single precision
+FLIPPED = 0.1  # share of windows in which a code may fall the other way, each by at most ...
+FLIP = 0.02  # ... this share of the largest forecast
 CLOSE = 0.1  # of it: LSTMs that round their state within ranges of their own, in a model with random weights
 
 
@@ -109,7 +111,9 @@ def test_a_tensorrt_file_is_made_of_explicit_symmetric_pairs_and_equals_its_mode
     assert Forecaster(run.path / INT8_FILE).metadata.target == "tensorrt"
     for optimized in (True, False):
         ours, expected = forecasts(run, optimized=optimized)
-        assert np.abs(ours - expected).max() <= SAME * np.abs(expected).max()
+        error = np.abs(ours - expected).max((1, 2)) / np.abs(expected).max()
+        assert (error > SAME).mean() <= FLIPPED
+        assert error.max() <= FLIP
 
 
 def test_a_file_with_integer_lstms_is_close_to_its_model_and_its_check_says_what_it_is(run_for) -> None:

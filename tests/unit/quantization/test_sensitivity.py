@@ -158,7 +158,7 @@ def test_weights_of_a_fully_quantized_model_serve_one_that_leaves_a_layer_float(
     fewer = QATTemporalFusionTransformer(make_model(seed=3), scheme_for("x86"), skip=frozenset({layer})).eval()
     fewer.load_state_dict(state_for(fewer, full.state_dict()))
     fewer.set_phase("frozen")
-    inputs = sizes.inputs(8, torch.Generator().manual_seed(1))
+    inputs = sizes.inputs(64, torch.Generator().manual_seed(1))
     with rounding_only(full, [name for name in full.quantized_layers() if name != layer]):
         expected = full(*inputs).quantiles
     assert torch.allclose(fewer(*inputs).quantiles, expected, atol=1e-6)
