@@ -117,6 +117,48 @@ def test_weights_that_are_dequantized_at_load_leave_nothing_to_do_per_call(tmp_p
     assert "Cast" not in left
 
 
+def weight_of_a_float_product(activations: str) -> onnx.ModelProto:
+    """A product with an 8-bit weight, scaled by column and reshaped, of activations that are rounded or not."""
+    constants = {
+        "codes": RANDOM.integers(-64, 64, (6, 4)).astype(np.int8),
+        "scales": RANDOM.uniform(0.01, 0.02, 4).astype(np.float32),
+        "zeros": np.zeros(4, np.int8),
+        "shape": np.array([1, 6, 4]),
+        "scale": np.float32(0.1),
+        "zero": np.uint8(128),
+    }
+    nodes = [helper.make_node("DequantizeLinear", ["codes", "scales", "zeros"], ["matrix"], axis=1)]
+    weight = "matrix"
+    if activations == "floats, after a Reshape":
+        weight = "weight"
+        nodes.append(helper.make_node("Reshape", ["matrix", "shape"], ["weight"]))
+    if activations == "integers":
+        nodes.append(helper.make_node("QuantizeLinear", ["rows", "scale", "zero"], ["levels"]))
+        nodes.append(helper.make_node("DequantizeLinear", ["levels", "scale", "zero"], ["rounded"]))
+    x = "rounded" if activations == "integers" else "rows"
+    nodes.append(helper.make_node("MatMul", [x, weight], ["y"]))
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [2, "batch", 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, "batch", 4])],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+
+
+@pytest.mark.parametrize(("activations", "count"), [("floats", 1), ("floats, after a Reshape", 1), ("integers", 0)])
+def test_only_weights_that_meet_floats_are_dequantized_at_load(activations: str, count: int) -> None:
+    model, rows = weight_of_a_float_product(activations), RANDOM.normal(size=(2, 3, 6)).astype(np.float32)
+    expected = ReferenceEvaluator(model).run(None, {"rows": rows})[0]
+    assert dequantize_at_load(model) == count
+    onnx.checker.check_model(model)
+    kinds = [node.op_type for node in model.graph.node]
+    assert kinds.count("Cast") == count
+    assert kinds.count("DequantizeLinear") == (2 if activations == "integers" else 0)
+    assert np.array_equal(ReferenceEvaluator(model).run(None, {"rows": rows})[0], expected)
+
+
 def test_the_integer_lstm_is_close_and_rounds_its_input_once() -> None:
     model, rows = rounded_lstm_graph(), RANDOM.normal(size=(3, 5, HIDDEN)).astype(np.float32)
     expected = run(model, rows)

@@ -116,6 +116,16 @@ def test_a_tensorrt_file_is_made_of_explicit_symmetric_pairs_and_equals_its_mode
         assert error.max() <= FLIP
 
 
+@pytest.mark.parametrize("target", ["tensorrt", "portable"])
+def test_onnxruntime_rounds_nothing_that_the_file_does_not_round(run_for, target: str, tmp_path: Path) -> None:
+    """Of a weight matrix and its DequantizeLinear onnxruntime makes a product that rounds the other side as well."""
+    run = run_for(target)
+    export_run(run, int8=True)
+    Forecaster(run.path / INT8_FILE, optimized_graph=tmp_path / "optimized.onnx")
+    kinds = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+    assert not kinds & {"MatMulNBits", "DynamicQuantizeMatMul", "MatMulInteger"}
+
+
 def test_a_file_with_integer_lstms_is_close_to_its_model_and_its_check_says_what_it_is(run_for) -> None:
     run = run_for("x86")
     export_run(run, int8=True, target="x86-vnni", lstm="dynamic")
