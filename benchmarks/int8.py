@@ -356,7 +356,7 @@ def _tables(result: Mapping[str, Any]) -> Iterator[str]:
 
 def _cells(row: Mapping[str, Any]) -> str:
     if "failure" in row:
-        return f"{row['failure'][:100]} | | "
+        return f"{row['failure'][:100]} | |"
     return f"{max(row['q_risk'].values()):.3f} | {row['bytes']:.2f} | {_numbers(row['speedup'], 2)}"
 
 
