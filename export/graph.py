@@ -23,6 +23,7 @@ from qat_tft.export.compact import compact
 from qat_tft.export.contract import RawForecaster, example_inputs
 from qat_tft.export.exported import ExportedFile, ExportResult
 from qat_tft.export.fold import fold_rearrangements
+from qat_tft.export.integer_products import multiply_integers
 from qat_tft.export.lift import keep_axes
 from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, LstmForm, ModelMetadata, Precision
 from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load, order_lstm_weights, squeeze_outputs
@@ -224,6 +225,8 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     shorten(graph)
     widen_rows(graph)
     keep_axes(graph)
+    if metadata.target and not scheme_for(metadata.target).standard_operators_only:
+        multiply_integers(graph)
     compact(graph)
     graph.ir_version = IR_VERSION
     entry = graph.metadata_props.add()

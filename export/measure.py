@@ -10,7 +10,7 @@ Array = npt.NDArray[np.float32]
 
 EXACT_DB = 200.0  # stands for "no difference at all": beyond what float32 can tell apart
 _MIN_REPEATS = 3
-_MAX_REPEATS = 50
+_MAX_REPEATS = 1000
 
 
 def sqnr_db(reference: Array, actual: Array) -> float | None:
@@ -54,7 +54,7 @@ def interleaved_medians(functions: Mapping[str, Callable[[], object]], seconds: 
 
     Args:
         functions: name to what is timed; each is called once beforehand.
-        seconds: about how long to go on; at least three and at most 50 rounds.
+        seconds: about how long to go on; at least three and at most a thousand rounds.
     """
     for function in functions.values():
         function()

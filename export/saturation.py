@@ -60,6 +60,8 @@ def _integer_weights(model: ModelProto) -> list[tuple[Codes, ...]]:
     for node in model.graph.node:
         if node.op_type == "MatMul" and all(_is_dequantized(name, producers) for name in node.input):
             found.append((constants.get(producers[node.input[1]].input[0], _UNKNOWN),))
+        elif node.op_type == "MatMulInteger":
+            found.append((_codes(node, 1, constants),))
         elif node.op_type == "DynamicQuantizeLSTM":
             found.append((_codes(node, 1, constants), _codes(node, 2, constants)))
     return found

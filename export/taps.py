@@ -13,7 +13,8 @@ from qat_tft.export.edit import producers_of, readers_of
 from qat_tft.export.qdq import INTEGER_WEIGHTS
 
 RECURRENT = ("LSTM", "DynamicQuantizeLSTM")
-_PRODUCTS = ("MatMul", *RECURRENT)
+_PRODUCTS = ("MatMul", "MatMulInteger", *RECURRENT)
+_AFTER = ("Add", "Mul", "Cast", "Reshape")
 _ROUNDING = ("QuantizeLinear", "DequantizeLinear")
 _STATES = slice(5, 7)  # inputs initial_h and initial_c of the recurrent operators
 
@@ -96,7 +97,7 @@ class _Graph:
                 input=source,
                 time_first=time_first,
                 states=tuple(product.input[_STATES]) if recurrent else (),
-                output=self._after(product.output[0], after),
+                output=self._after(product.output[0], after + (product.op_type == "MatMulInteger")),
             )
 
     def _products_of(self, value: str) -> Iterator[NodeProto]:
@@ -128,9 +129,9 @@ class _Graph:
         wide = False
         while steps or wide:
             (node,) = self.readers[value]
-            assert node.op_type in ("Add", "Mul", "Reshape"), "a layer's bias and scales come right after its product"
+            assert node.op_type in _AFTER, "a layer's bias and scales come right after its product"
             wide ^= node.op_type == "Reshape"
-            steps -= node.op_type != "Reshape"
+            steps -= node.op_type in ("Add", "Mul")
             value = node.output[0]
         return value
 

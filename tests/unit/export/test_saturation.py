@@ -71,6 +71,14 @@ def test_a_product_saturates_where_two_weights_of_a_column_are_large_together(we
     assert (found.largest > PAIR_LIMIT) == bool(saturating)
 
 
+def test_a_product_of_bare_integers_is_looked_at() -> None:
+    node = helper.make_node("MatMulInteger", ["codes", "W", "zero", "none"], ["y"])
+    for largest, saturating in ((63, 0), (127, 1)):
+        weight = numpy_helper.from_array(np.full((4, 2), largest, np.int8), "W")
+        found = saturation(helper.make_model(helper.make_graph([node], "product", [], [], [weight])))
+        assert (found.products, found.saturating) == (1, saturating)
+
+
 def test_both_weights_of_an_integer_lstm_are_looked_at() -> None:
     quiet, loud = np.ones((1, 2, 8), np.int8), np.full((1, 2, 8), -127, np.int8)
     operands = ["x", "W", "R", "", "", "", "", "", "s", "z", "s", "z"]

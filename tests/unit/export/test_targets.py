@@ -126,6 +126,14 @@ def test_onnxruntime_rounds_nothing_that_the_file_does_not_round(run_for, target
     assert not kinds & {"MatMulNBits", "DynamicQuantizeMatMul", "MatMulInteger"}
 
 
+@pytest.mark.parametrize(("target", "written"), [("x86", True), ("portable", False), ("tensorrt", False)])
+def test_products_are_pairs_where_other_runtimes_read_the_file(run_for, target: str, written: bool) -> None:
+    run = run_for(target)
+    export_run(run, int8=True)
+    kinds = [node.op_type for node in onnx.load(run.path / INT8_FILE).graph.node]
+    assert ("MatMulInteger" in kinds) == written
+
+
 def test_a_file_with_integer_lstms_is_close_to_its_model_and_its_check_says_what_it_is(run_for) -> None:
     run = run_for("x86")
     export_run(run, int8=True, target="x86-vnni", lstm="dynamic")
