@@ -20,7 +20,7 @@ def measured(int8, *, fp32_ms: float, int8_ms: float, steps: float = 0.0):
         "bytes": 500,
         "latency_ms": {"fp32": {"1": 3.0, "32": 3.0}, "int8": {"1": 1.0, "32": 2.0}},
     }
-    return int8.Measured(report, {"quantize_static": static, "quantize_dynamic": {"failure": "Fail: no"}}, 30.0)
+    return int8.Measured(report, {int8.STATIC: static, int8.DYNAMIC: {"failure": "Fail: no"}}, 30.0)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def test_bytes_and_risks_are_those_of_int8_over_fp32(int8, result):
     assert result["file_ratio"] == 0.25
     assert result["q_risk_ratio"]["ett_h1"] == {"0.5": pytest.approx(1.05), "0.9": pytest.approx(0.9)}
     assert result["ptq_q_risk_ratio"]["ett_h1"] == {"0.5": 2.0, "0.9": 2.0}
-    assert result["int8_against_fp32"][int8.WIDE]["quantize_static"]["bytes"] == 0.5
+    assert result["int8_against_fp32"][int8.WIDE][int8.STATIC]["bytes"] == 0.5
 
 
 def test_the_worst_of_all_sets_counts(result):
