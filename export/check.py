@@ -224,7 +224,7 @@ def _bytes(path: Path, fp32_file: Path, graph: onnx.ModelProto, int8: bool) -> d
 
 def _latency(file: Forecaster, fp32_file: Path, windows: Batch) -> dict[str, dict[str, float] | None]:
     # Sessions of the same age: one that has run large batches keeps its memory spread wide and is slower at batch 1.
-    paths = {file.metadata.kind: file.path}
+    paths: dict[str, Path] = {file.metadata.kind: file.path}
     if file.metadata.kind == "int8" and fp32_file.is_file():
         paths["fp32"] = fp32_file
     sessions = {kind: Forecaster(path, threads=THREADS) for kind, path in paths.items()}

@@ -84,7 +84,8 @@ class StoredAffine(AffineVariables):
 def _stored_affine(codes: Tensor, scale: Tensor, zero_point: Tensor, x: Tensor) -> Tensor:
     # DequantizeLinear takes scales along one axis: variables and the two vectors of each are laid into one.
     rows = _dequantized(codes.flatten(0, 1), scale.flatten(), zero_point.flatten(), 0)
-    return x @ rows.unflatten(0, codes.shape[:2])
+    mapped: Tensor = x @ rows.view(codes.shape)
+    return mapped
 
 
 def _dequantized(codes: Tensor, scale: Tensor, zero_point: Tensor, axis: int) -> Tensor:
