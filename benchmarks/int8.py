@@ -355,12 +355,12 @@ def _tables(result: Mapping[str, Any]) -> Iterator[str]:
             yield f"| {name} | {by} | {_cells(row)} |"
     yield from ("", "| figure | key | asked for | reached |", "| --- | --- | ---: | ---: |")
     for what, key, asked, reached in _asked(result):
-        yield f"| {what} | `{key}` | {asked} | {reached:.3g} |"
+        yield f"| {what} | `{key}` | {asked} | {reached:.4g} |"
 
 
 def _cells(row: Mapping[str, Any]) -> str:
     if "failure" in row:
-        return f"{row['failure'][:100]} | |"
+        return f"{row['failure'][:60]}... | |"
     return f"{max(row['q_risk'].values()):.3f} | {row['bytes']:.2f} | {_numbers(row['speedup'], 2)}"
 
 

@@ -82,11 +82,11 @@ def measure_costs(
         measure: returns the q-risk of the model as it is when called.
         done: called with each group that was measured.
     """
-    with rounding_only(model, ()):
+    with rounding_only(model, (), stored=False):
         unrounded = measure()
     alone = {}
     for group, layers in groups.items():
-        with rounding_only(model, layers):
+        with rounding_only(model, layers, stored=False):
             alone[group] = measure()
         done(group)
     return Costs(unrounded, dict(sorted(alone.items(), key=lambda item: mean(item[1]), reverse=True)))
@@ -127,11 +127,14 @@ def leave_float(
 
 
 @contextmanager
-def rounding_only(model: QATTemporalFusionTransformer, layers: Iterable[str]) -> Iterator[None]:
-    """Round in these layers and in no other that multiplies integers; the phase before is restored."""
+def rounding_only(model: QATTemporalFusionTransformer, layers: Iterable[str], *, stored: bool = True) -> Iterator[None]:
+    """Round in these layers and in no other that multiplies integers; the phase before is restored.
+
+    `stored` tells whether weights that are only stored as integers are rounded, as they are in every INT8 file.
+    """
     before = model.phase
     quantizers = model.quantizers()
-    model.set_phase(Phase.FROZEN)  # weights that are only stored as integers stay rounded
+    model.set_phase(Phase.FROZEN if stored else Phase.FLOAT)
     try:
         for quantizer in quantizers.values():
             quantizer.phase = Phase.FLOAT

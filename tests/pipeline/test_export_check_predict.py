@@ -23,6 +23,7 @@ from qat_tft.export.check import check_model
 from qat_tft.export.graph import FP32_FILE, INT8_FILE, export_run
 from qat_tft.export.metadata import FORMAT_VERSION, METADATA_KEY
 from qat_tft.export.session import Forecaster
+from qat_tft.quantization.stored import StoredAffine, StoredLinear
 from qat_tft.schema import Columns, Schema
 from qat_tft.training.build import build_qat_model
 from qat_tft.training.job import train
@@ -141,12 +142,14 @@ def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
         if tensor.data_type == TensorProto.INT8 and len(tensor.dims) > 1
     )
     qat = run.load_qat_model()
-    weights = dict(qat.model.named_parameters())
+    weights, modules = dict(qat.model.named_parameters()), list(qat.model.named_modules())
     names = [
         name
         for layer in qat.quantized_layers()
         for name in (f"{layer}.weight", f"{layer}.weight_ih", f"{layer}.weight_hh")
     ]
+    names += [f"{name}.weight" for name, module in modules if isinstance(module, StoredLinear | StoredAffine)]
+    names += [f"{name}.bias" for name, module in modules if isinstance(module, StoredAffine)]
     assert integers == sum(weights[name].numel() for name in names if name in weights)
 
 
