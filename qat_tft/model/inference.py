@@ -14,8 +14,8 @@ from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.model.layers import CutLayer, replace_module, with_ones
 from qat_tft.model.selection import VariableSelection, chunk_sizes, selection_weights, sum_in_order
 
-INFERENCE_CHUNK = 8
-"""Variables computed together at inference, whatever training used."""
+INFERENCE_WIDTH = 1024
+"""Variables times hidden size that are computed together at inference, whatever training used."""
 
 
 class CutSelection(nn.Module):
@@ -23,15 +23,17 @@ class CutSelection(nn.Module):
 
     Args:
         selection: its second linear maps must have been merged into the gates.
-        chunk: how many variables are computed together.
+        chunk: how many variables are computed together; by default as many as `INFERENCE_WIDTH` allows.
     """
 
     bias: Tensor
 
-    def __init__(self, selection: VariableSelection, chunk: int = INFERENCE_CHUNK) -> None:
+    def __init__(self, selection: VariableSelection, chunk: int | None = None) -> None:
         super().__init__()
         assert selection.second is None, "merge_second_into_gate comes first"
-        self.real, variables = selection.real, len(selection.norm.weight)
+        variables, hidden = selection.norm.weight.shape
+        chunk = chunk or max(1, INFERENCE_WIDTH // hidden)
+        self.real = selection.real
         self.sizes = chunk_sizes(self.real, chunk), chunk_sizes(variables - self.real, chunk)
         real, categories = self.sizes
         self.real_first = None if selection.real_first is None else selection.real_first.cut(real)

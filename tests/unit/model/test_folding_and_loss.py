@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from qat_tft.checkpointing.segments import run_directly
 from qat_tft.model.folding import merge_second_into_gate
+from qat_tft.model.inference import CutSelection
 from qat_tft.model.loss import q_risk, quantile_loss
 
 EXACT = 1e-10  # double precision
@@ -19,6 +21,27 @@ def test_merged_gates_and_cut_chunks_give_the_same_forecast(make_model, sizes):
         for ours, theirs in zip(folded(*inputs), expected, strict=True):
             assert torch.allclose(ours, theirs, rtol=EXACT, atol=EXACT)
         assert not any(name.endswith("second.weight") for name, _ in folded.named_parameters())
+
+
+@pytest.mark.parametrize("chunk", [None, 1, 2, 100])
+def test_a_selection_laid_out_for_inference_is_the_same_function_in_any_chunks(make_model, sizes, chunk):
+    model = merge_second_into_gate(make_model().double().eval())
+    selection = model.historical_selection
+    historical = sizes.inputs(5, torch.Generator().manual_seed(1))[1].double()
+    context = torch.randn(5, 8, dtype=torch.double)
+    for x in (historical, historical[:, 0]):  # a sequence, and one row per series
+        found = CutSelection(selection, chunk)(x, context, run_directly)
+        for ours, theirs in zip(found, selection(x, context, run_directly), strict=True):
+            assert ours.shape == theirs.shape
+            assert torch.allclose(ours, theirs, rtol=EXACT, atol=EXACT)
+
+
+def test_the_wider_a_variable_is_the_fewer_are_computed_together(make_model):
+    sizes = {}
+    for hidden in (256, 512):
+        model = merge_second_into_gate(make_model(hidden=hidden))
+        sizes[hidden] = CutSelection(model.historical_selection).sizes
+    assert sizes == {256: ([4, 1], [2]), 512: ([2, 2, 1], [2])}
 
 
 def test_folding_leaves_the_model_as_it_was(make_model):
