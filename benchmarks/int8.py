@@ -305,24 +305,19 @@ def _against_fp32(one: Measured) -> dict[str, Any]:
     """Return q-risk, bytes and speed of our file and of onnxruntime's, each as a ratio to the FP32 file."""
     report = one.report
     sizes = report["bytes"]
-    rows: dict[str, Any] = {
-        "qat-tft": {
-            "q_risk": _ratios(report["q_risk"]["int8"], report),
-            "bytes": sizes["int8_file"] / sizes["fp32_file"],
-            "speedup": _speedup(report["latency_ms"], "fp32"),
+
+    def against(risks: Mapping[str, float], size: int, latency: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
+        return {
+            "q_risk": _ratios(risks, report),
+            "bytes": size / sizes["fp32_file"],
+            "speedup": _speedup(latency, "fp32"),
         }
+
+    theirs = {
+        name: row if "failure" in row else against(row["q_risk"], row["bytes"], row["latency_ms"])
+        for name, row in one.baselines.items()
     }
-    for name, row in one.baselines.items():
-        rows[name] = (
-            row
-            if "failure" in row
-            else {
-                "q_risk": _ratios(row["q_risk"], report),
-                "bytes": row["bytes"] / sizes["fp32_file"],
-                "speedup": _speedup(row["latency_ms"], "fp32"),
-            }
-        )
-    return rows
+    return {"qat-tft": against(report["q_risk"]["int8"], sizes["int8_file"], report["latency_ms"]), **theirs}
 
 
 def _ratios(risks: Mapping[str, float] | None, report: Mapping[str, Any]) -> dict[str, float] | None:
