@@ -2,6 +2,8 @@
 
 from onnx import ModelProto, TensorProto
 
+from qat_tft.export.edit import rename
+
 _SMALL = 64  # bytes; scales, zero points, axes and bounds, of which a graph repeats the same few values
 
 
@@ -44,8 +46,7 @@ def _shorten_names(model: ModelProto) -> None:
 
 def _rename(model: ModelProto, names: dict[str, str]) -> None:
     for node in model.graph.node:
-        for values in (node.input, node.output):
-            for place, name in enumerate(values):
-                values[place] = names.get(name, name)
+        rename(node.input, names)
+        rename(node.output, names)
     for tensor in model.graph.initializer:
         tensor.name = names.get(tensor.name, tensor.name)

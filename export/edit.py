@@ -1,6 +1,6 @@
 """Editing a graph: look-ups of constants and attributes, and changes to nodes and initializers."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableSequence
 from typing import Any
 
 import numpy as np
@@ -54,11 +54,21 @@ def replace_nodes(model: ModelProto, old: list[NodeProto], new: Iterable[NodePro
         nodes.remove(node)
 
 
+def along_axis(vector: npt.NDArray[Any], axis: int, rank: int) -> npt.NDArray[Any]:
+    """A vector of scales or zero points, shaped to stand against a tensor of that rank along one of its axes."""
+    return vector.reshape([-1 if place == axis % rank else 1 for place in range(rank)])
+
+
+def rename(names: MutableSequence[str], new: Mapping[str, str]) -> None:
+    """Put the new name in the place of every name that has one."""
+    for place, name in enumerate(names):
+        names[place] = new.get(name, name)
+
+
 def rename_values(model: ModelProto, names: Mapping[str, str]) -> None:
     """Let every node that reads a value under an old name read it under the new one."""
     for node in model.graph.node:
-        for place, name in enumerate(node.input):
-            node.input[place] = names.get(name, name)
+        rename(node.input, names)
 
 
 def remove_unused_initializers(model: ModelProto) -> None:

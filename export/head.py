@@ -13,7 +13,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto
 
 from qat_tft.errors import OnnxFileError
-from qat_tft.export.edit import Constants, axis_of, constant_values, producers_of
+from qat_tft.export.edit import Constants, along_axis, axis_of, constant_values, producers_of
 from qat_tft.export.metadata import OUTPUT
 
 Steps = npt.NDArray[np.float64]
@@ -65,9 +65,7 @@ def _dequantized(name: str, producers: Mapping[str, NodeProto], constants: Const
     values, scale = constants[node.input[0]].astype(np.float64), constants[node.input[1]].astype(np.float64)
     zero = constants[node.input[2]].astype(np.float64) if len(node.input) > 2 else np.zeros_like(scale)
     if scale.ndim:
-        axis = axis_of(node, 1)
-        shape = [-1 if place == axis % values.ndim else 1 for place in range(values.ndim)]
-        scale, zero = scale.reshape(shape), zero.reshape(shape)
+        scale, zero = (along_axis(vector, axis_of(node, 1), values.ndim) for vector in (scale, zero))
     return np.asarray((values - zero) * scale)
 
 

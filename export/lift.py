@@ -5,8 +5,6 @@ between an Unsqueeze and a Squeeze. What lies between two products is elementwis
 gives the same bits with the axis as without.
 """
 
-from collections.abc import Mapping, MutableSequence
-
 from onnx import ModelProto, NodeProto, helper
 
 from qat_tft.export.edit import (
@@ -14,6 +12,7 @@ from qat_tft.export.edit import (
     axis_of,
     constant_values,
     remove_dead_nodes,
+    rename,
     rename_values,
     replace_nodes,
 )
@@ -87,8 +86,8 @@ class _Lifter:
     def _lift(self, node: NodeProto) -> None:
         lifted = NodeProto()
         lifted.CopyFrom(node)
-        _rename(lifted.input, self.lifted)
-        _rename(lifted.output, {name: f"{name}.lifted" for name in node.output})
+        rename(lifted.input, self.lifted)
+        rename(lifted.output, {name: f"{name}.lifted" for name in node.output})
         lifted.name = lifted.output[0]
         axis = axis_of(node, _ALONG_AN_AXIS.get(node.op_type, -1))
         if node.op_type in _ALONG_AN_AXIS and axis >= 0:
@@ -99,8 +98,3 @@ class _Lifter:
             self.lifted[name] = long
             squeezes.append(helper.make_node("Squeeze", [long, self.axes], [name], name))  # dead if nobody reads it
         replace_nodes(self.model, [node], [lifted, *squeezes])
-
-
-def _rename(names: MutableSequence[str], new: Mapping[str, str]) -> None:
-    for place, name in enumerate(names):
-        names[place] = new.get(name, name)

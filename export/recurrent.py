@@ -14,6 +14,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from qat_tft.export.edit import (
     Constants,
     add_constant,
+    along_axis,
     axis_of,
     constant_values,
     producers_of,
@@ -104,8 +105,7 @@ def dequantize_at_load(model: ModelProto) -> int:
     for weight in weights:
         name, (codes, scale, _) = weight.output[0], weight.input
         axis, rank = axis_of(weight, 1), constants[codes].ndim
-        along = [-1 if place == axis % rank else 1 for place in range(rank)]
-        scales = add_constant(model, f"{name}.scales", constants[scale].reshape(along))
+        scales = add_constant(model, f"{name}.scales", along_axis(constants[scale], axis, rank))
         cast = helper.make_node("Cast", [codes], [f"{name}.float"], to=TensorProto.FLOAT)
         replace_nodes(model, [weight], [cast, helper.make_node("Mul", [f"{name}.float", scales], [name])])
     remove_unused_initializers(model)
