@@ -32,18 +32,18 @@ import torch
 from plain_tft import PlainTFT
 from torch import Tensor
 
-from qat_tft.checkpointing.heap import merge_freed_blocks, restart_without_block_cache
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import Mode, run_directly, segments_of
-from qat_tft.checkpointing.simulate import Footprint
 from qat_tft.config import ModelConfig
+from qat_tft.profiling.footprint import Footprint
+from qat_tft.profiling.heap import merge_freed_blocks, restart_without_block_cache
+from qat_tft.profiling.interleaved import Command, Measured, measure_interleaved
+from qat_tft.profiling.measurement import OptimizerStep, answer, measure
+from qat_tft.profiling.step_profile import STEPS, Row, commands, rows_of, simulate
+from qat_tft.profiling.step_simulator import StepSimulator
+from qat_tft.profiling.synthetic_step import SyntheticStep
+from qat_tft.profiling.worker import Task, synthetic_step_of
 from qat_tft.schema import GroupSize
-from qat_tft.training.fresh import Task, trial_of
-from qat_tft.training.measuring import OptimizerStep, answer, measure
-from qat_tft.training.profile import STEPS, Row, commands, rows_of, simulate
-from qat_tft.training.simulation import StepSimulator
-from qat_tft.training.trial import Trial
-from qat_tft.training.turns import Command, Measured, measure_in_turns
 
 KINDS = ("fp32", "qat")
 GROUPS = GroupSize(5), GroupSize(220), GroupSize(10)  # 210 observed and 10 known columns are history
@@ -91,7 +91,7 @@ def main() -> None:
         return
     simulated = simulate(trial, rows, BATCH, _note)
     turns: dict[Row | str, Command] = {**commands(trial, rows, BATCH, "cpu"), "plain": plain_command(trial)}
-    measured = measure_in_turns(turns, arguments.repeats, _note)
+    measured = measure_interleaved(turns, arguments.repeats, _note)
     failures = [f"{key}: out of memory ({found.failure})" for key, found in measured.items() if found.failure]
     if failures:
         sys.exit("\n".join(failures))  # no ratio without all of them
@@ -122,7 +122,7 @@ def _note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def plain_command(trial: Trial) -> Command:
+def plain_command(trial: SyntheticStep) -> Command:
     """Return the command that measures the plain model at a trial's shape in a fresh process."""
     task = Task.of(trial, "fp32", frozenset(), windows=BATCH, device="cpu", steps=STEPS)
     return [sys.executable, __file__, "--plain", task.text]
@@ -130,11 +130,11 @@ def plain_command(trial: Trial) -> Command:
 
 def measure_plain(task: Task) -> None:
     """Measure the plain model in this process, as its command asks."""
-    make_step = partial(plain_step, trial_of(task), task.windows)
+    make_step = partial(plain_step, synthetic_step_of(task), task.windows)
     answer(lambda: measure(make_step, torch.device(task.device), steps=task.steps))
 
 
-def plain_step(trial: Trial, windows: int) -> OptimizerStep:
+def plain_step(trial: SyntheticStep, windows: int) -> OptimizerStep:
     """Return what makes steps of the plain model at a trial's shape."""
     shape = trial.shape
     model = PlainTFT(
@@ -148,13 +148,13 @@ def plain_step(trial: Trial, windows: int) -> OptimizerStep:
     return OptimizerStep(model.train(), partial(trial.loss, model, run_directly, windows))
 
 
-def row_step(trial: Trial, row: Row) -> OptimizerStep:
+def row_step(trial: SyntheticStep, row: Row) -> OptimizerStep:
     """Return what makes a row's steps."""
     model = trial.build(row.kind)
     return OptimizerStep(model, partial(trial.loss, model, runner_for(row.segments), BATCH))
 
 
-def step_seconds(trial: Trial, rows: list[Row], turns: int) -> dict[str, float]:
+def step_seconds(trial: SyntheticStep, rows: list[Row], turns: int) -> dict[str, float]:
     """Return the median seconds of a step of each row and of the plain model, all of them in turn.
 
     A first turn, in which the optimizers allocate their memory, is not timed.
@@ -177,7 +177,7 @@ def _seconds_in_one_process(arguments: argparse.Namespace) -> dict[str, float]:
     return dict(json.loads(done.stdout))
 
 
-def differing_bits(trial: Trial, rows: list[Row]) -> int:
+def differing_bits(trial: SyntheticStep, rows: list[Row]) -> int:
     """Return how many bits of losses, weights and buffers differ after the same steps, over all pairs of modes."""
     count = 0
     for kind in KINDS:
@@ -190,7 +190,7 @@ def differing_bits(trial: Trial, rows: list[Row]) -> int:
     return count
 
 
-def trained(trial: Trial, row: Row) -> list[Tensor]:
+def trained(trial: SyntheticStep, row: Row) -> list[Tensor]:
     """Return losses, weights and buffers of the same steps from the same start."""
     torch.manual_seed(0)
     step = row_step(trial, row)

@@ -157,8 +157,8 @@ def write_table(path: Path, rows: int, series: int, observed: list[str], known: 
 def load(path: Path, cache: Path | None, observed: list[str], *, category: bool) -> tuple[Any, Any]:
     """Return the data of a run on the file, and its configuration."""
     from qat_tft.config import DataConfig, ModelConfig
+    from qat_tft.runs.data import load_data
     from qat_tft.schema import Columns, Schema
-    from qat_tft.training.dataset import load_data
 
     known = Columns(real=tuple(KNOWN), category=("category",) if category else ())
     schema = Schema(time="time", target="target", id=("id",), observed=Columns(real=tuple(observed)), known=known)
@@ -184,12 +184,12 @@ def measure_training() -> dict[str, float]:
     """Count the windows that training steps of the model take, without any loading."""
     from qat_tft.checkpointing.segments import run_directly
     from qat_tft.config import ModelConfig
+    from qat_tft.profiling.measurement import OptimizerStep
+    from qat_tft.profiling.synthetic_step import SyntheticStep
     from qat_tft.schema import GroupSize
-    from qat_tft.training.measuring import OptimizerStep
-    from qat_tft.training.trial import Trial
 
     groups = GroupSize(0), GroupSize(1 + len(OBSERVED) + len(KNOWN)), GroupSize(len(KNOWN))
-    trial = Trial(ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN), groups)
+    trial = SyntheticStep(ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN), groups)
     model = trial.build("fp32")
     step = OptimizerStep(model, lambda: trial.loss(model, run_directly, BATCH))
 
@@ -245,7 +245,7 @@ def measure_start(path: Path, cache: Path) -> dict[str, float]:
     import torch  # noqa: F401
 
     from qat_tft.data.reading import parquet
-    from qat_tft.training import dataset
+    from qat_tft.runs import data as dataset
 
     taken: list[float] = []
     dataset.read_panel = timed(parquet.read_panel, taken)
@@ -272,7 +272,7 @@ def measure_memory(path: Path, cache: Path) -> dict[str, float]:
 
     from qat_tft.data.loader import batches
     from qat_tft.model.loss import quantile_loss
-    from qat_tft.training.build import build_model
+    from qat_tft.runs.build import build_model
 
     start = private_memory()["Anonymous"] / MIB
     with watching() as highest:

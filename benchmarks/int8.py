@@ -37,15 +37,14 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 from plain_tft import PlainTFT
 
 from qat_tft.data.windows import Batch
-from qat_tft.export.compare import window_inputs
-from qat_tft.export.contract import RawForecaster, example_inputs
-from qat_tft.export.graph import FP32_FILE, INT8_FILE
-from qat_tft.export.measure import interleaved_medians, spread_order, sqnr_db
+from qat_tft.export.build.contract import RawForecaster, example_inputs
+from qat_tft.export.inference.session import ForecastSession, session_options
 from qat_tft.export.metadata import OUTPUT, ModelMetadata
-from qat_tft.export.session import Forecaster, session_options
+from qat_tft.export.verify.compare import window_inputs
+from qat_tft.export.verify.measures import interleaved_medians, spread_order, sqnr_db
 from qat_tft.model.loss import q_risk
-from qat_tft.training.dataset import load_data
-from qat_tft.training.run_folder import RunFolder
+from qat_tft.runs.data import load_data
+from qat_tft.runs.folder import RunFolder
 
 Inputs = dict[str, npt.NDArray[Any]]
 
@@ -187,13 +186,13 @@ def baseline(name: str, run: RunFolder) -> dict[str, Any]:
     quantization writes batched products per channel that do not run. Activations are unsigned. Static quantization
     rounds the categories' codes as well, if it is not told to keep to products.
     """
-    print(f"onnxruntime's {name} of {run.path / FP32_FILE}", file=sys.stderr)
-    metadata = Forecaster(run.path / FP32_FILE).metadata
+    print(f"onnxruntime's {name} of {run.onnx_file('fp32')}", file=sys.stderr)
+    metadata = ForecastSession(run.onnx_file("fp32")).metadata
     with tempfile.TemporaryDirectory() as folder:
         shaped, quantized = Path(folder) / "shaped.onnx", Path(folder) / "quantized.onnx"
         options = {"reduce_range": True, "weight_type": QuantType.QInt8}
         try:
-            quant_pre_process(str(run.path / FP32_FILE), str(shaped), skip_symbolic_shape=True)
+            quant_pre_process(str(run.onnx_file("fp32")), str(shaped), skip_symbolic_shape=True)
             if name == DYNAMIC:
                 quantize_dynamic(str(shaped), str(quantized), **options)
             else:
@@ -217,7 +216,7 @@ def _training_blocks(run: RunFolder, metadata: ModelMetadata) -> Iterator[Inputs
 
 def _quality(path: Path, run: RunFolder, metadata: ModelMetadata) -> dict[str, Any]:
     windows = run.load_check_windows()
-    fp32, file = (_session(one) for one in (run.path / FP32_FILE, path))
+    fp32, file = (_session(one) for one in (run.onnx_file("fp32"), path))
     rows = torch.from_numpy(spread_order(len(windows.target)))
     answers = [[session(window_inputs(windows, part, metadata)) for session in (fp32, file)] for part in rows.split(64)]
     reference, found = (np.concatenate(parts) for parts in zip(*answers, strict=True))
@@ -250,7 +249,7 @@ def _latencies(
 def plain_speedup(run: RunFolder) -> dict[str, Any]:
     """Time the run's INT8 file against an ordinary export of the same model with plain selection networks."""
     print("Exporting the plain model", file=sys.stderr)
-    metadata = Forecaster(run.path / FP32_FILE).metadata
+    metadata = ForecastSession(run.onnx_file("fp32")).metadata
     scaling, windows = run.load_preprocessing().scaling(), run.load_check_windows()
     plain = RawForecaster(PlainTFT.of(run.load_fp32_model()), scaling, metadata).eval()
     specs = metadata.inputs()
@@ -268,10 +267,10 @@ def plain_speedup(run: RunFolder) -> dict[str, Any]:
             external_data=False,
             verbose=False,
         )
-        sessions = {name: _session(one) for name, one in (("plain", path), ("int8", run.path / INT8_FILE))}
+        sessions = {name: _session(one) for name, one in (("plain", path), ("int8", run.onnx_file("int8")))}
         size = path.stat().st_size
     inputs = window_inputs(windows, torch.arange(3), metadata)
-    ours = _session(run.path / FP32_FILE)(inputs)
+    ours = _session(run.onnx_file("fp32"))(inputs)
     agreement = sqnr_db(ours, sessions["plain"](inputs))
     latency = _latencies(sessions, windows, metadata)
     return {"bytes": size, "latency_ms": latency, "sqnr_to_our_fp32_db": agreement}

@@ -8,11 +8,11 @@ import time
 
 import torch
 
-from qat_tft.checkpointing.memory import peak_bytes
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.config import ModelConfig, QuantizationConfig
+from qat_tft.profiling.live_tensors import peak_bytes
+from qat_tft.profiling.synthetic_step import SyntheticStep
 from qat_tft.schema import GroupSize
-from qat_tft.training.trial import Trial
 
 GROUPS = GroupSize(2, ()), GroupSize(20, ()), GroupSize(4, ())
 SHAPE = ModelConfig(history=48, horizon=12, hidden=32, heads=4)
@@ -22,7 +22,7 @@ WINDOWS, REPETITIONS = 32, 8
 def measure(ranges: str, mode: str) -> tuple[float, float]:
     """Return the peak in MiB and the best time of a step in ms."""
     torch.manual_seed(0)
-    trial = Trial(SHAPE, GROUPS, QuantizationConfig.model_validate({"qat_ranges": ranges}))
+    trial = SyntheticStep(SHAPE, GROUPS, QuantizationConfig.model_validate({"qat_ranges": ranges}))
     model, runner, times = trial.build("qat"), runner_for(mode), []
 
     def step() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from qat_tft.export.recurrent import compute_on_integers, dequantize_at_load
+from qat_tft.export.build.passes.lstm_weights import compute_on_integers, dequantize_at_load
 
 SHAPES = ((50, 1, 128), (50, 32, 128), (192, 64, 160), (192, 1, 32), (192, 32, 32))  # time, batch, hidden
 ROUNDS = 30

@@ -16,10 +16,10 @@ from collections.abc import Callable
 
 import torch
 
-from qat_tft.checkpointing.memory import peak_bytes
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.model.loss import quantile_loss
 from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.profiling.live_tensors import peak_bytes
 from qat_tft.schema import GroupSize
 
 CHUNKS = (2, 4, 8, 16, 32)

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import ValidationError
 
-from qat_tft.data.preparation import AS_IT_IS, Preparation
+from qat_tft.data.preparation import NO_PREPARATION, Preparation
 from qat_tft.errors import OnnxFileError, SchemaError
 from qat_tft.schema import Group, GroupSize, Schema
 
@@ -73,7 +73,7 @@ class ModelMetadata:
     float_layers: tuple[tuple[str, str], ...] = ()
     weights: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    preparation: Preparation = AS_IT_IS
+    preparation: Preparation = NO_PREPARATION
     fills: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     target_transform: str = "none"
 

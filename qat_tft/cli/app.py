@@ -1,7 +1,7 @@
 """The command `qat-tft`: registers one function per command file and turns errors into exit codes.
 
-Each command `some-name` stands in `qat_tft/cli/some_name.py` as the function `some_name`, annotated for
-typer. Such a file imports only typer and this room at its top; what is heavy (torch, onnx) is imported in
+Each command `some-name` stands in `qat_tft/cli/commands/some_name.py` as the function `some_name`, annotated
+for typer. Such a file imports only typer and this room at its top; what is heavy (torch, onnx) is imported in
 the function.
 
 Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.
@@ -14,9 +14,9 @@ from importlib import import_module
 
 import typer
 
-from qat_tft.checkpointing.heap import restart_without_block_cache
 from qat_tft.cli import console
 from qat_tft.errors import QatTftError
+from qat_tft.profiling.heap import restart_without_block_cache
 
 COMMANDS = (
     "train",
@@ -46,7 +46,7 @@ app = typer.Typer(
 
 def _register(name: str) -> None:
     function = name.replace("-", "_")
-    app.command(name)(getattr(import_module(f"qat_tft.cli.{function}"), function))
+    app.command(name)(getattr(import_module(f"qat_tft.cli.commands.{function}"), function))
 
 
 for _name in COMMANDS:

@@ -9,18 +9,15 @@ import difflib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from qat_tft.data.time_kind import TimeKind
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Kind, Schema
-
-if TYPE_CHECKING:  # at run time it would bring torch to every command line
-    from qat_tft.data.panel import TimeKind
 
 PREFIX = "calendar."
 

@@ -1,30 +1,17 @@
 """A data set in memory: every series one after the other in one float32 buffer."""
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
-from enum import StrEnum
+from datetime import date
 
-import numpy as np
 import torch
 
-from qat_tft.data.preparation import AS_IT_IS, Preparation
+from qat_tft.data.preparation import NO_PREPARATION, Preparation
+from qat_tft.data.time_kind import TimeKind, parse_time, time_text
 from qat_tft.schema import Schema
-
-_FRACTION = re.compile(r"(?<=:\d\d)[.,](\d+)")  # of a second; datetime would keep six digits of it
-
 
 _BLOCK_VALUES = 2**20
 """Most values that a block of a pass over the rows holds."""
-
-
-class TimeKind(StrEnum):
-    """What the numbers in ``Panel.time`` count."""
-
-    TIMESTAMP = "timestamp"  # nanoseconds since 1970, in UTC where the file has a time zone
-    DATE = "date"  # nanoseconds since 1970 at midnight
-    STEP = "step"  # whole numbers of the file's own
 
 
 @dataclass(frozen=True)
@@ -102,7 +89,7 @@ class Panel:
     encoded: bool = False
     source: str = ""
     notes: tuple[str, ...] = ()
-    preparation: Preparation = AS_IT_IS
+    preparation: Preparation = NO_PREPARATION
     largest: dict[str, float] = field(default_factory=dict)
     fingerprint: str = ""
     fills: tuple[Fill, ...] = ()
@@ -201,36 +188,3 @@ def name_series(id_columns: tuple[str, ...], values: tuple[str, ...]) -> str:
     """A series for messages: ``city=Seattle``, or ``the only series`` without id columns."""
     pairs = (f"{column}={value}" for column, value in zip(id_columns, values, strict=True))
     return " ".join(pairs) or "the only series"
-
-
-def time_text(instant: int, kind: TimeKind) -> str:
-    """A time as people write it: ISO 8601 without trailing zeros, or the step."""
-    if kind is TimeKind.STEP:
-        return str(instant)
-    text = str(np.datetime64(instant, "ns"))
-    if kind is TimeKind.DATE:
-        return text[:10]
-    whole, _, fraction = text.partition(".")
-    fraction = fraction.rstrip("0")
-    return f"{whole}.{fraction}" if fraction else whole
-
-
-def parse_time(text: str | int | date, kind: TimeKind) -> int:
-    """Time of a text, date or step in the units of ``Panel.time``, exact to the nanosecond.
-
-    Raises:
-        ValueError: it is not ISO 8601, lies outside 1677-09-22 to 2262-04-11, or is not a whole number where the
-            panel counts steps.
-    """
-    if kind is TimeKind.STEP:
-        return int(str(text))
-    fraction = _FRACTION.search(str(text))
-    nanoseconds = int(fraction[1][:9].ljust(9, "0")) if fraction else 0
-    moment = datetime.fromisoformat(_FRACTION.sub("", str(text), count=1))
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(UTC).replace(tzinfo=None)
-    seconds = int(np.datetime64(moment, "s").astype(np.int64))
-    instant = seconds * 1_000_000_000 + nanoseconds
-    if abs(instant) > np.iinfo(np.int64).max:
-        raise ValueError(f"{text} lies outside 1677-09-22 to 2262-04-11")
-    return instant

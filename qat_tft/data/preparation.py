@@ -101,5 +101,5 @@ class Preparation:
         return cls(**given)
 
 
-AS_IT_IS = Preparation()
+NO_PREPARATION = Preparation()
 """Nothing is done: what the model cannot take is refused."""

@@ -13,7 +13,7 @@ from qat_tft.data.encoding import Encoding
 from qat_tft.data.missing import MissingPolicy
 from qat_tft.data.moments import Moments, training_blocks
 from qat_tft.data.panel import Panel
-from qat_tft.data.preparation import AS_IT_IS, Preparation
+from qat_tft.data.preparation import NO_PREPARATION, Preparation
 from qat_tft.data.scaling import Affine, Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.transform import TargetTransform
@@ -59,7 +59,7 @@ class Preprocessing:
     series: tuple[tuple[str, ...], ...]
     vocabularies: dict[str, Vocabulary]
     statistics: dict[str, Statistics]
-    preparation: Preparation = AS_IT_IS
+    preparation: Preparation = NO_PREPARATION
     transform: TargetTransform = TargetTransform.NONE
 
     @classmethod

@@ -27,6 +27,14 @@ class Batch(NamedTuple):
     target: torch.Tensor  # [B, horizon]
     series: torch.Tensor  # int64 [B], 0 = not seen in training
 
+    def to(self, device: torch.device) -> "Batch":
+        """The batch with every tensor on a device."""
+        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+
+    def windows(self, which: slice | torch.Tensor) -> "Batch":
+        """Some of the windows: a slice of them, or those at int64 indices."""
+        return Batch(*(tensor[which] for tensor in self))
+
 
 class Windows(Dataset[Batch]):
     """Every window of one part of a panel: ``history`` rows to look at and the next ``horizon`` to forecast.

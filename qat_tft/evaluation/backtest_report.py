@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qat_tft.evaluation.backtest import ModelScores
 from qat_tft.evaluation.naive import LAST_VALUE
-from qat_tft.evaluation.results import LAST, NAIVE, TITLES, quantile_name
+from qat_tft.evaluation.names import LAST, NAIVE, TITLES, quantile_name
+from qat_tft.evaluation.rolling_origins import ModelScores
 from qat_tft.evaluation.scores import nearest_to_median
 
 _SHOWN_STEPS = 12

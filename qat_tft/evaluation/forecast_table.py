@@ -6,17 +6,20 @@ Legend: N windows, F horizon, Q quantiles.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.atomic import written_whole
+from qat_tft.data.panel import Panel
 from qat_tft.data.reading.source import open_source
+from qat_tft.data.time_kind import TimeKind
 from qat_tft.errors import DataError
 
 ORIGIN_COLUMN = "forecast_origin"
@@ -98,29 +101,26 @@ class ForecastFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._unfinished = path.with_name(f".{path.name}.unfinished")
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
+        self._closing = ExitStack()
 
     def __enter__(self) -> ForecastFile:
         """Find out that the place can be written to before any work is done."""
         with self._reporting():
+            self._unfinished = self._closing.enter_context(written_whole(self._path))
             self._unfinished.touch()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         """Give the file its name, or remove it after an error."""
-        try:
-            with self._reporting():
-                if kind is None:
-                    self._flush()
-                if self._writer is not None:
-                    self._writer.close()
-                if kind is None:
-                    self._unfinished.replace(self._path)
-        finally:
-            with suppress(OSError):
-                self._unfinished.unlink(missing_ok=True)
+        if error is not None:
+            self._closing.__exit__(kind, error, traceback)
+            return
+        with self._reporting(), self._closing:
+            self._flush()
 
     def add(self, table: pa.Table) -> None:
         """Add rows; every table has the same columns."""
@@ -135,6 +135,7 @@ class ForecastFile:
         table = pa.concat_tables(self._waiting)
         if self._writer is None:
             self._writer = pq.ParquetWriter(self._unfinished, table.schema)
+            self._closing.callback(self._writer.close)
         self._writer.write_table(table)
         self._waiting = []
 

@@ -5,7 +5,6 @@ Legend: T history, F horizon, Q quantiles.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from qat_tft.atomic import written_whole
 from qat_tft.errors import RunFolderError
 
 Array = npt.NDArray[np.floating]
@@ -73,9 +73,8 @@ def _line(label: str, level: float) -> str:
 
 
 def _save(figure: Figure, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
     try:
-        figure.savefig(temporary, format="png", metadata={"Software": None})
-        os.replace(temporary, path)
+        with written_whole(path) as unfinished:
+            figure.savefig(unfinished, format="png", metadata={"Software": None})
     except OSError as failure:
         raise RunFolderError(f"cannot write the picture: {failure.strerror}", where=str(path)) from None

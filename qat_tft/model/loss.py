@@ -5,10 +5,33 @@ Legend: B batch, F horizon, Q quantiles. Source: Lim et al. (2021), equations 24
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import torch
 from torch import Tensor
+
+
+class HasQuantiles(Protocol):
+    """What a loss is taken of: a forecast."""
+
+    @property
+    def quantiles(self) -> Tensor:
+        """Quantiles [B, F, Q]."""
+        ...
+
+
+Loss = Callable[[HasQuantiles, Tensor], Tensor]
+"""The scalar that training lowers, of a forecast and a scaled target [B, F] whose missing values are NaN."""
+
+
+def loss_of(levels: Sequence[float]) -> Loss:
+    """Return the loss that models of these quantiles are trained and validated with, in single precision."""
+
+    def loss(forecast: HasQuantiles, target: Tensor) -> Tensor:
+        return quantile_loss(forecast.quantiles.float(), target, levels)
+
+    return loss
 
 
 def quantile_loss(prediction: Tensor, target: Tensor, quantiles: Sequence[float]) -> Tensor:

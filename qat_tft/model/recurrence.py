@@ -5,8 +5,10 @@ Legend: B batch, T time, H hidden. Source: Lim et al. (2021), section 4.5.
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
+from qat_tft.device import cpu_runs_bf16_lstm
 from qat_tft.model.layers import uniform_parameter
 
 
@@ -22,7 +24,16 @@ class Recurrence(nn.Module):
         self.cell: nn.Module = nn.LSTM(hidden, hidden, batch_first=True)
 
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return outputs [B, T, H] and the last hidden and cell state [B, H] for x [B, T, H]."""
+        """Return outputs [B, T, H] and the last hidden and cell state [B, H] for x [B, T, H].
+
+        Under bf16 autocast on a CPU without such a kernel it computes in single precision.
+        """
+        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not cpu_runs_bf16_lstm():
+            with torch.autocast("cpu", enabled=False):
+                return self._run(x.float(), hidden.float(), cell.float())
+        return self._run(x, hidden, cell)
+
+    def _run(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         outputs, (last_hidden, last_cell) = self.cell(x, (hidden.unsqueeze(0), cell.unsqueeze(0)))
         return outputs, last_hidden.squeeze(0), last_cell.squeeze(0)
 

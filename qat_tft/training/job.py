@@ -7,39 +7,41 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from torch import nn
 
 from qat_tft.checkpointing.segments import run_directly
-from qat_tft.config import RunConfig, TrainingConfig
+from qat_tft.config import RunConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
-from qat_tft.errors import ConfigError, RunFolderError
-from qat_tft.evaluation.results import RunResults
+from qat_tft.device import cpu_runs_bf16_lstm, forget_peak, is_out_of_memory
+from qat_tft.errors import RunFolderError
+from qat_tft.model.loss import loss_of
 from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.profiling.savings import measure_savings
+from qat_tft.profiling.step_simulator import decide_mode
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase as QuantizationPhase
+from qat_tft.runs import layout
+from qat_tft.runs.build import accelerator_for, build_model, configured_qat_model, refuse_unknown_layers
+from qat_tft.runs.calibration import calibrate_on
+from qat_tft.runs.data import RunData, load_data
+from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.layout import WeightsKind
+from qat_tft.runs.optimizer import make_optimizer
+from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
 from qat_tft.training import outcome
-from qat_tft.training.build import build_model, configured_qat_model, refuse_unknown_layers
-from qat_tft.training.calibration import calibrate_on
-from qat_tft.training.constants import refuse_constant_columns
-from qat_tft.training.dataset import RunData, load_data
+from qat_tft.training.constant_columns import refuse_constant_columns
 from qat_tft.training.interrupt import InterruptRequest
-from qat_tft.training.loop import Phase, PhasePlan, Surroundings, batches_in_all, copy_weights
-from qat_tft.training.memory_ladder import is_out_of_memory, release_memory
-from qat_tft.training.metrics import MetricsLog, forget_peak
+from qat_tft.training.loop import Phase, PhasePlan, RunContext, batches_in_all, copy_weights
+from qat_tft.training.metrics import MetricsLog
+from qat_tft.training.out_of_memory import release_memory
 from qat_tft.training.progress import Progress, Silent
-from qat_tft.training.run_folder import RunFolder, WeightsKind
-from qat_tft.training.savings import measure_savings
 from qat_tft.training.schedule import ranges_are_frozen
-from qat_tft.training.season import difference_for
-from qat_tft.training.simulation import decide_mode
+from qat_tft.training.seasonal_choice import difference_for
 from qat_tft.training.state import Position, SavedState, load_state
 from qat_tft.training.step import TrainingStep
 
-STATE_FILE = "state.safetensors"
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
 PTQ = "ptq"
@@ -75,7 +77,7 @@ def train(
         UserError: data, schema, configuration or run folder cannot be used; the loss became non-finite.
         Interrupted: Ctrl-C; `resume` goes on.
     """
-    make_accelerator(config.training)  # refuses a device that is not there before anything is written
+    accelerator_for(config.training)  # refuses a device that is not there before anything is written
     progress = progress or Silent()
     data = load_data(config.data, config.model, schema, reading=progress.reading)
     refuse_constant_columns(data)
@@ -115,7 +117,7 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
         preprocessing=folder.load_preprocessing(),
         reading=progress.reading,
     )
-    state = folder.path / STATE_FILE
+    state = folder.path / layout.STATE
     saved = load_state(state) if state.exists() else None
     if saved is not None and saved.position.data_digest != data.digest():
         raise RunFolderError(
@@ -140,7 +142,7 @@ class _Run:
         self.config, self.data, self.folder, self.progress, self.saved = config, data, folder, progress, saved
         self.position = saved.position if saved else Position(data_digest=data.digest())
         self.results_notes: list[str] = []
-        self.device: torch.device = make_accelerator(config.training).device
+        self.device: torch.device = accelerator_for(config.training).device
         self.scaling: Scaling = data.preprocessing.scaling().to(self.device)
 
     def finish(self) -> FinishedRun:
@@ -156,8 +158,8 @@ class _Run:
         results = outcome.results_of(
             self.folder.name, self.config, self.data, self.position, model, tuple(self.results_notes)
         )
-        self.folder.write_results(results.to_json())
-        (self.folder.path / STATE_FILE).unlink(missing_ok=True)
+        self.folder.write_results(results)
+        (self.folder.path / layout.STATE).unlink(missing_ok=True)
         self.folder.finish()
         return FinishedRun(self.folder, results)
 
@@ -167,6 +169,8 @@ class _Run:
         drawn, in_all = training.batches_per_epoch, batches_in_all(self.data.training, training)
         if drawn is not None and drawn < in_all:
             notes.append(f"An epoch draws {drawn} of {in_all} training batches (training.batches_per_epoch)")
+        if training.precision == "bf16" and self.device.type == "cpu" and not cpu_runs_bf16_lstm():
+            notes.append("This CPU has no LSTM in bf16, which takes AVX-512: the LSTMs compute in single precision")
         return notes
 
     def _float_model(self, interrupt: InterruptRequest, metrics: MetricsLog) -> TemporalFusionTransformer:
@@ -228,32 +232,32 @@ class _Run:
 
     def _phase(self, plan: PhasePlan, model: nn.Module, interrupt: InterruptRequest, metrics: MetricsLog) -> None:
         training = self.config.training
-        accelerator = make_accelerator(training)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=plan.peak, weight_decay=training.weight_decay, fused=True)
+        accelerator = accelerator_for(training)
+        optimizer = make_optimizer(model, learning_rate=plan.peak, weight_decay=training.weight_decay)
         step = TrainingStep(
             accelerator=accelerator,
             model=model,
             scaling=self.scaling,
             schema=self.data.schema,
             optimizer=accelerator.prepare_optimizer(optimizer),
-            run_segment=run_directly,  # the ladder of memory puts in the runner of its rung
-            quantiles=self.config.model.quantiles,
+            run_segment=run_directly,  # the fallback of memory puts in the runner of its level
+            loss=loss_of(self.config.model.quantiles),
             gradient_clip=training.gradient_clip,
         )
-        around = Surroundings(
+        context = RunContext(
             config=training,
             accelerator=accelerator,
             scaling=self.scaling,
             training=self.data.training,
             validation=self.data.validation,
-            state_path=self.folder.path / STATE_FILE,
+            state_path=self.folder.path / layout.STATE,
             run_name=self.folder.name,
             progress=self.progress,
             metrics=metrics,
             interrupt=interrupt,
         )
         saved, self.saved = self.saved, None
-        Phase(around, plan, step, self.position).run(saved)
+        Phase(context, plan, step, self.position).run(saved)
         if self.position.best_loss is not None:
             self.position.validation_loss[plan.name] = self.position.best_loss
 
@@ -280,36 +284,9 @@ class _Run:
 
     def _record(self, name: str, model: nn.Module) -> None:
         training = self.config.training
-        size = training.batch_size if self.position.rung is None else self.position.rung["micro_batch"]
+        size = training.batch_size if self.position.level is None else self.position.level["micro_batch"]
         config = self.config.model_copy(update={"training": training.model_copy(update={"batch_size": size})})
         self.position.q_risk[name] = outcome.test_q_risk(model, self.scaling, self.data.test, config, self.device)
-
-
-def make_accelerator(config: TrainingConfig) -> Accelerator:
-    """Return the accelerator for the device, number format and accumulation of a configuration.
-
-    Raises:
-        ConfigError: the device or format is not there, or several processes were launched.
-    """
-    if config.device == "cuda" and not torch.cuda.is_available():
-        raise ConfigError("no CUDA device is available", where="training.device", allowed="auto, cpu")
-    on_cpu = config.device == "cpu" or not torch.cuda.is_available()
-    if config.precision == "fp16" and on_cpu:
-        raise ConfigError("fp16 needs a CUDA device", where="training.precision", allowed="fp32, bf16")
-    # accelerate keeps its choice for the whole process; a later run may choose otherwise
-    AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(
-        cpu=on_cpu,
-        mixed_precision="no" if config.precision == "fp32" else config.precision,
-        gradient_accumulation_steps=config.accumulation,
-    )
-    if accelerator.num_processes > 1:
-        raise ConfigError(
-            f"{accelerator.num_processes} processes were launched",
-            allowed="one process",
-            next_step="Run `qat-tft train` directly",
-        )
-    return accelerator
 
 
 def _set_quantization_phase(model: QATTemporalFusionTransformer, step: int, steps: int, *, frozen: float) -> None:

@@ -16,25 +16,25 @@ from qat_tft.config import TrainingConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
+from qat_tft.device import is_out_of_memory, peak_process_mib, restore_random_state
 from qat_tft.errors import OutOfMemoryError
-from qat_tft.evaluation.forecasts import even_indices, validation_loss
+from qat_tft.evaluation.window_forecasts import even_indices, validation_loss
 from qat_tft.training.interrupt import Interrupted, InterruptRequest
-from qat_tft.training.memory_ladder import Climb, MemoryLadder, Rung, is_out_of_memory
-from qat_tft.training.metrics import MetricsLog, peak_process_mib
+from qat_tft.training.metrics import MetricsLog
+from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
 from qat_tft.training.progress import EpochReport, PhaseStart, Progress, StepReport
 from qat_tft.training.schedule import learning_rate
 from qat_tft.training.state import (
     Position,
     SavedState,
     restore_optimizer,
-    restore_random_state,
     save_state,
 )
 from qat_tft.training.step import StepOutcome, TrainingStep
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunContext:
     """What the phases of a run share.
 
     Attributes:
@@ -90,17 +90,17 @@ class PhasePlan:
 class Phase:
     """Trains a model through one phase and leaves its best weights in it."""
 
-    def __init__(self, around: Surroundings, plan: PhasePlan, step: TrainingStep, position: Position) -> None:
-        self.around = around
+    def __init__(self, context: RunContext, plan: PhasePlan, step: TrainingStep, position: Position) -> None:
+        self.context = context
         self.plan = plan
         self.step = step
         self.position = position
         self.best: dict[str, Tensor] = {}
-        config = around.config
-        rung = Rung(config.recomputed_segments, config.batch_size)
-        rung = rung if position.rung is None else Rung.from_json(position.rung)
-        self.ladder = MemoryLadder(step, rung, self._climbed)
-        in_all = batches_in_all(around.training, config)
+        config = context.config
+        level = FallbackLevel(config.recomputed_segments, config.batch_size)
+        level = level if position.level is None else FallbackLevel.from_json(position.level)
+        self.fallback = OutOfMemoryFallback(step, level, self._fell_back)
+        in_all = batches_in_all(context.training, config)
         self.batches_per_epoch = min(config.batches_per_epoch or in_all, in_all)
         self.steps_per_epoch = -(-self.batches_per_epoch // config.accumulation)
         self.steps = self.steps_per_epoch * plan.epochs
@@ -116,8 +116,8 @@ class Phase:
         Raises:
             Interrupted: the user asked to stop; the state is on disk.
             NonFiniteLossError: the loss or gradient became non-finite; the state before that epoch is on disk.
-            OutOfMemoryError: a step fits on no rung of the ladder; the state before that step is on disk.
-            SpentProcessError: as before, with the next rung to go on with in another process.
+            OutOfMemoryError: a step fits on no level of the fallback; the state before that step is on disk.
+            SpentProcessError: as before, with the next level to go on with in another process.
             TornUpdateError: memory ran out while weights were written; an earlier state is on disk.
             RunFolderError: the state cannot be written.
         """
@@ -126,14 +126,14 @@ class Phase:
         else:
             self._resume(saved)
         position = self.position
-        self.around.progress.phase(PhaseStart(self.plan.name, self.plan.epochs, self.steps, position.step))
+        self.context.progress.phase(PhaseStart(self.plan.name, self.plan.epochs, self.steps, position.step))
         while position.epoch < self.plan.epochs and not self._is_stale():
             self._epoch()
             self._stop_if_asked()
         self.model.load_state_dict(self.best)
 
     def _start(self) -> None:
-        torch.manual_seed(self.around.config.seed + self.plan.first_epoch)
+        torch.manual_seed(self.context.config.seed + self.plan.first_epoch)
         self.best = copy_weights(self.model)
         if self.plan.score_start:
             self.plan.before_step(self.steps, self.steps)
@@ -144,8 +144,8 @@ class Phase:
         self.model.load_state_dict(saved.model)
         self.best = saved.best
         restore_optimizer(self.step.optimizer, saved)
-        if self.around.accelerator.scaler is not None:
-            self.around.accelerator.scaler.load_state_dict(saved.scaler)
+        if self.context.accelerator.scaler is not None:
+            self.context.accelerator.scaler.load_state_dict(saved.scaler)
         restore_random_state(saved.random)
 
     def _epoch(self) -> None:
@@ -160,7 +160,7 @@ class Phase:
             self._advance(outcome)
             speed = (position.windows - done_before) / (time.perf_counter() - started)
             self._report_step(outcome, rate, speed)
-            if position.step_in_epoch < self.steps_per_epoch and self.around.interrupt.requested:
+            if position.step_in_epoch < self.steps_per_epoch and self.context.interrupt.requested:
                 position.seconds += time.perf_counter() - started
                 self._save()
                 self._stop_if_asked()
@@ -169,20 +169,20 @@ class Phase:
         self._finish_epoch(rate, speed, started)
 
     def _make_step(self, group: tuple[Batch, ...], place: str) -> StepOutcome:
-        working = self.position.rung
+        working = self.position.level
         try:
-            return self.ladder(group, place=place)
+            return self.fallback(group, place=place)
         except OutOfMemoryError:
-            self.position.rung = working  # those above it made no step
+            self.position.level = working  # those above it made no step
             self._save_if_memory_allows()
             raise
 
-    def _climbed(self, climb: Climb) -> None:
+    def _fell_back(self, event: FallbackEvent) -> None:
         position = self.position
-        position.rung = climb.reached.to_json()
+        position.level = event.reached.to_json()
         where = {"phase": self.plan.name, "epoch": position.epoch + 1, "step": position.step + 1}
-        self.around.metrics.write({**climb.to_json(), **where})
-        self.around.progress.note(climb.sentence())
+        self.context.metrics.write({**event.to_json(), **where})
+        self.context.progress.note(event.sentence())
         self._save_if_memory_allows()
 
     def _save_if_memory_allows(self) -> None:
@@ -191,13 +191,13 @@ class Phase:
         except (MemoryError, RuntimeError) as failure:
             if not is_out_of_memory(failure):
                 raise
-            self.around.progress.note("There is no memory to save the state either: the one saved before stays")
+            self.context.progress.note("There is no memory to save the state either: the one saved before stays")
 
     def _groups(self) -> Iterator[tuple[Batch, ...]]:
-        config = self.around.config
+        config = self.context.config
         skip = self.position.step_in_epoch * config.accumulation
         loaded = batches(
-            self.around.training,
+            self.context.training,
             config.batch_size,
             shuffle=True,
             seed=config.seed,
@@ -235,8 +235,8 @@ class Phase:
             seconds=seconds,
             best=better,
         )
-        self.around.metrics.write(report.to_json())
-        self.around.progress.epoch(report)
+        self.context.metrics.write(report.to_json())
+        self.context.progress.epoch(report)
         position.epoch += 1
         position.step_in_epoch, position.loss_sum, position.weight, position.windows = 0, 0.0, 0.0, 0
         position.seconds += seconds
@@ -245,22 +245,22 @@ class Phase:
     def _validate(self) -> float:
         return validation_loss(
             self.model,
-            self.around.scaling,
-            self.around.validation,
-            even_indices(len(self.around.validation), self.around.config.validation_windows),
-            quantiles=self.step.quantiles,
-            batch_size=self.ladder.rung.micro_batch,
-            device=self.around.accelerator.device,
+            self.context.scaling,
+            self.context.validation,
+            even_indices(len(self.context.validation), self.context.config.validation_windows),
+            loss=self.step.loss,
+            batch_size=self.fallback.level.micro_batch,
+            device=self.context.accelerator.device,
         )
 
     def _set_learning_rate(self) -> float:
-        rate = learning_rate(self.position.step, self.steps, peak=self.plan.peak, warmup=self.around.config.warmup)
+        rate = learning_rate(self.position.step, self.steps, peak=self.plan.peak, warmup=self.context.config.warmup)
         for group in self.step.optimizer.param_groups:
             group["lr"] = rate
         return rate
 
     def _report_step(self, outcome: StepOutcome, rate: float, speed: float) -> None:
-        self.around.progress.step(
+        self.context.progress.step(
             StepReport(
                 phase=self.plan.name,
                 epoch=self.position.epoch + 1,
@@ -277,14 +277,14 @@ class Phase:
         return self.plan.patience is not None and self.position.stale_epochs >= self.plan.patience
 
     def _stop_if_asked(self) -> None:
-        if self.around.interrupt.requested:
-            raise Interrupted(self.around.run_name)
+        if self.context.interrupt.requested:
+            raise Interrupted(self.context.run_name)
 
     def _save(self) -> None:
-        self.position.metrics_bytes = self.around.metrics.length
-        scaler = self.around.accelerator.scaler
+        self.position.metrics_bytes = self.context.metrics.length
+        scaler = self.context.accelerator.scaler
         save_state(
-            self.around.state_path,
+            self.context.state_path,
             self.position,
             model=self.model,
             best=self.best,

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import psutil
-import torch
-
 from qat_tft.errors import RunFolderError
-
-TENSORBOARD_FOLDER = "tensorboard"
-_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-MIB = 2**20
+from qat_tft.runs import layout
 
 
 class MetricsLog:
@@ -29,13 +21,13 @@ class MetricsLog:
     """
 
     def __init__(self, folder: Path, *, keep_bytes: int = 0) -> None:
-        self._path = folder / "metrics.jsonl"
+        self._path = folder / layout.METRICS
         try:
             self._file = open(self._path, "ab")  # noqa: SIM115 - closed in __exit__
             self._file.truncate(keep_bytes)
         except OSError as failure:
             raise _cannot_write(self._path, failure) from None
-        self._board = _tensorboard(folder / TENSORBOARD_FOLDER)
+        self._board = _tensorboard(folder / layout.TENSORBOARD)
 
     def __enter__(self) -> Self:
         return self
@@ -83,28 +75,3 @@ def _cannot_write(path: Path, failure: OSError) -> RunFolderError:
         where=str(path),
         next_step="Free space there, then go on with `qat-tft train --resume`",
     )
-
-
-def peak_process_mib() -> float:
-    """Return the peak of this process's memory, in MiB: allocated on CUDA, resident on the CPU.
-
-    It counts from the last `forget_peak` on Linux and CUDA, elsewhere from the start of the process.
-    """
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return torch.cuda.max_memory_allocated() / MIB
-    if sys.platform == "win32":
-        return float(psutil.Process().memory_info().peak_wset) / MIB
-    if _STATUS.exists():
-        peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-        return int(peak.split()[1]) * 1024 / MIB
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB  # bytes on macOS
-
-
-def forget_peak() -> None:
-    """Count the peak from here, where the system can: proc(5), clear_refs, value 5."""
-    if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
-    with contextlib.suppress(OSError):
-        _CLEAR_REFS.write_text("5")

@@ -10,12 +10,13 @@ from torch import Tensor, nn
 from qat_tft.config import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
-from qat_tft.evaluation.forecasts import even_indices, forecast_windows
 from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive, season_of
-from qat_tft.evaluation.results import LAST, NAIVE, RunResults
+from qat_tft.evaluation.names import LAST, NAIVE
+from qat_tft.evaluation.window_forecasts import even_indices, forecast_windows
 from qat_tft.model.loss import q_risk
-from qat_tft.training.dataset import RunData
-from qat_tft.training.run_folder import RunFolder
+from qat_tft.runs.data import RunData
+from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.results import RunResults
 from qat_tft.training.state import Position
 
 CHECK_WINDOWS = 1024

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from qat_tft.device import random_state
 from qat_tft.errors import RunFolderError
-from qat_tft.training import files
+from qat_tft.runs import files
 
 KIND = "state"
 VERSION = 1
@@ -36,7 +37,7 @@ class Position:
         q_risk: results so far: forecast to its q-risk per quantile on the test part.
         validation_loss: best validation loss of each finished phase.
         savings: what checkpointing saves, measured once.
-        rung: what running out of memory has led to (`Rung.to_json`); None: as configured.
+        level: what running out of memory has led to (`FallbackLevel.to_json`); None: as configured.
     """
 
     phase: str = "fp32"
@@ -54,7 +55,7 @@ class Position:
     q_risk: dict[str, list[float]] = field(default_factory=dict)
     validation_loss: dict[str, float] = field(default_factory=dict)
     savings: dict[str, Any] | None = None
-    rung: dict[str, Any] | None = None
+    level: dict[str, Any] | None = None
 
     def next_phase(self, name: str) -> Position:
         """Return the position at the start of the next phase; what the run has found so far goes with it."""
@@ -66,7 +67,7 @@ class Position:
             q_risk=self.q_risk,
             validation_loss=self.validation_loss,
             savings=self.savings,
-            rung=self.rung,
+            level=self.level,
         )
 
 
@@ -143,23 +144,6 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, saved: SavedState) -> No
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": saved.optimizer_groups})
-
-
-def random_state() -> dict[str, Tensor]:
-    """Return the state of torch's random generators: CPU and every CUDA device, as bytes."""
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        for index, state in enumerate(torch.cuda.get_rng_state_all()):
-            states[f"cuda{index}"] = state
-    return states
-
-
-def restore_random_state(states: Mapping[str, Tensor]) -> None:
-    """Set torch's random generators; a device that is not there any more is passed over."""
-    torch.set_rng_state(states["cpu"])
-    for index in range(torch.cuda.device_count()):
-        if f"cuda{index}" in states:
-            torch.cuda.set_rng_state(states[f"cuda{index}"], index)
 
 
 def _flat(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -15,7 +15,7 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.nonfinite import explain_batch
-from qat_tft.model.loss import present_windows, quantile_loss
+from qat_tft.model.loss import Loss, present_windows
 from qat_tft.model.tft import Forecast
 from qat_tft.schema import Schema
 
@@ -48,7 +48,7 @@ class TrainingStep:
         schema: names the columns in an error's message.
         optimizer: over the parameters of `model`.
         run_segment: decides which activations are recomputed.
-        quantiles: what the model forecasts.
+        loss: what the step lowers.
         gradient_clip: largest gradient norm.
         micro_batch: most windows of one forward and backward pass; None: a whole batch.
     """
@@ -59,7 +59,7 @@ class TrainingStep:
     schema: Schema
     optimizer: torch.optim.Optimizer
     run_segment: SegmentRunner
-    quantiles: tuple[float, ...]
+    loss: Loss
     gradient_clip: float
     micro_batch: int | None = None
 
@@ -90,7 +90,7 @@ class TrainingStep:
 
     def scaled(self, raw: Batch) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
         """Return the scaled inputs and the scaled target of raw windows, on the device."""
-        batch = to_device(raw, self.accelerator.device)
+        batch = raw.to(self.accelerator.device)
         inputs = self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
         return inputs, self.scaling.scale_target(batch.target, batch.series)
 
@@ -104,7 +104,7 @@ class TrainingStep:
         """Add the gradient of a batch's share to the others; return the mean loss of these windows."""
         inputs, target = self.scaled(raw)
         forecast = self.forecast(inputs, self.run_segment)
-        loss = quantile_loss(forecast.quantiles.float(), target, self.quantiles)
+        loss = self.loss(forecast, target)
         value = float(loss.detach())
         if not math.isfinite(value):
             self.optimizer.zero_grad()
@@ -145,9 +145,4 @@ def micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:
     """Cut a batch into runs of at most `size` windows, in order; None: one run."""
     windows = len(batch.target)
     for start in range(0, windows, size or windows):
-        yield Batch(*(tensor[start : start + (size or windows)] for tensor in batch))
-
-
-def to_device(batch: Batch, device: torch.device) -> Batch:
-    """Return the batch with every tensor on `device`."""
-    return Batch(*(tensor.to(device, non_blocking=True) for tensor in batch))
+        yield batch.windows(slice(start, start + (size or windows)))

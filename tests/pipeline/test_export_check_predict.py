@@ -18,16 +18,16 @@ from onnx import TensorProto, numpy_helper
 from qat_tft.cli.app import main
 from qat_tft.config import RunConfig
 from qat_tft.errors import CalibrationError, ExportError
-from qat_tft.export import graph
-from qat_tft.export.check import check_model
-from qat_tft.export.graph import FP32_FILE, INT8_FILE, export_run
+from qat_tft.export.build import run_export as graph
+from qat_tft.export.build.run_export import export_run
+from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.metadata import FORMAT_VERSION, METADATA_KEY
-from qat_tft.export.session import Forecaster
+from qat_tft.export.verify.check import check_model
 from qat_tft.quantization.stored import StoredAffine, StoredLinear
+from qat_tft.runs.build import build_qat_model
+from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
-from qat_tft.training.build import build_qat_model
 from qat_tft.training.job import train
-from qat_tft.training.run_folder import RunFolder
 
 EXAMPLES = [
     Path(__file__).resolve().parents[2] / "examples" / f"{name}.py" for name in ("onnxruntime_only", "ten_lines")
@@ -110,8 +110,8 @@ def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFol
     assert {model: set(risks) for model, risks in report["q_risk"].items()} == {
         model: {"0.1", "0.5", "0.9"} for model in ("fp32", "qat", "int8")
     }
-    assert report["bytes"]["int8_file"] == (run.path / INT8_FILE).stat().st_size
-    assert report["bytes"]["fp32_file"] == (run.path / FP32_FILE).stat().st_size
+    assert report["bytes"]["int8_file"] == (run.onnx_file("int8")).stat().st_size
+    assert report["bytes"]["fp32_file"] == (run.onnx_file("fp32")).stat().st_size
     assert sum(report["integer_ops"].values()) > 20
     assert report["float_products"]["LSTM"] == 2
     assert {"LSTM cells", "head"} & {name for names in report["float_layers"].values() for name in names} == {
@@ -128,14 +128,14 @@ def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFol
 
 
 def test_the_check_also_reads_well(run: RunFolder, call) -> None:
-    code, output, _ = call("check", run.path / INT8_FILE)
+    code, output, _ = call("check", run.onnx_file("int8"))
     assert code == 0
     assert "PASSED" in output
     assert "MatMulIntegerToFloat" in output
 
 
 def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
-    stored = onnx.load(run.path / INT8_FILE)
+    stored = onnx.load(run.onnx_file("int8"))
     integers = sum(
         numpy_helper.to_array(tensor).size
         for tensor in stored.graph.initializer
@@ -154,7 +154,7 @@ def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
 
 
 def test_nothing_stands_between_the_integer_weights_and_their_product(run: RunFolder) -> None:
-    nodes = onnx.load(run.path / INT8_FILE).graph.node
+    nodes = onnx.load(run.onnx_file("int8")).graph.node
     producers = {name: node for node in nodes for name in node.output}
     weights = [producers[node.input[place]] for node in nodes if node.op_type == "LSTM" for place in (1, 2)]
     assert [node.op_type for node in weights] == ["Mul"] * 4
@@ -166,7 +166,7 @@ def test_nothing_stands_between_the_integer_weights_and_their_product(run: RunFo
 
 
 def test_the_file_describes_itself(run: RunFolder) -> None:
-    metadata = Forecaster(run.path / INT8_FILE).metadata
+    metadata = ForecastSession(run.onnx_file("int8")).metadata
     assert metadata.kind == "int8"
     assert metadata.schema == SCHEMA
     assert metadata.target == run.load_config().quantization.target
@@ -178,7 +178,7 @@ def test_the_file_describes_itself(run: RunFolder) -> None:
 
 def test_predict_forecasts_with_the_file_alone(run: RunFolder, tmp_path: Path, call) -> None:
     alone = tmp_path / "alone.onnx"
-    alone.write_bytes((run.path / INT8_FILE).read_bytes())
+    alone.write_bytes((run.onnx_file("int8")).read_bytes())
     data, out = write_data(tmp_path / "new.parquet"), tmp_path / "forecasts.parquet"
     code, output, _ = call("predict", alone, "--parquet-file", data, "--out", out, "--json")
     assert code == 0
@@ -218,11 +218,11 @@ def test_a_backtest_has_both_files_and_the_naive_forecasts_side_by_side(run: Run
 def test_layers_left_in_floating_point_are_float_in_the_next_file_and_the_last_one_fails(run: RunFolder, call) -> None:
     left_out = ("head", "lstm_decoder.cell", "historical_selection.gate")
     run.write_config(run.load_config().with_float_layers(left_out))
-    code, output, _ = call("check", run.path / INT8_FILE, "--json")
+    code, output, _ = call("check", run.onnx_file("int8"), "--json")
     (reason,) = json.loads(output)["reasons"]
     assert (code, "leaves other layers in floating point" in reason) == (1, True)
     assert call("export", run.path, "--int8")[0] == 0
-    report = check_model(run.path / INT8_FILE)
+    report = check_model(run.onnx_file("int8"))
     assert report.passed, report.reasons
     assert report.max_error_steps is None, "the last layer has no quantization step"
     assert report.layers
@@ -230,21 +230,21 @@ def test_layers_left_in_floating_point_are_float_in_the_next_file_and_the_last_o
 
 
 def test_exporting_again_gives_the_same_bytes(run: RunFolder, call) -> None:
-    before = (run.path / INT8_FILE).read_bytes()
+    before = (run.onnx_file("int8")).read_bytes()
     code, output, _ = call("export", run.path, "--int8", "--json")
     assert code == 0
     assert [file["kind"] for file in json.loads(output)["files"]] == ["fp32", "int8"]
-    assert (run.path / INT8_FILE).read_bytes() == before
+    assert (run.onnx_file("int8")).read_bytes() == before
 
 
 def test_a_file_of_other_weights_fails_with_exit_code_1(run: RunFolder, call) -> None:
-    model = onnx.load(run.path / INT8_FILE)
+    model = onnx.load(run.onnx_file("int8"))
     bias = next(tensor for tensor in model.graph.initializer if tensor.name.endswith("head.bias"))
     bias.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(bias) + np.float32(0.5), bias.name))
-    onnx.save(model, run.path / INT8_FILE)
-    code, output, messages = call("check", run.path / INT8_FILE, "--json")
+    onnx.save(model, run.onnx_file("int8"))
+    code, output, messages = call("check", run.onnx_file("int8"), "--json")
     assert (code, json.loads(output)["passed"]) == (1, False)
-    code, output, messages = call("check", run.path / INT8_FILE)
+    code, output, messages = call("check", run.onnx_file("int8"))
     assert code == 1
     assert "FAILED" in output
     assert "SQNR optimized is" in messages
@@ -319,12 +319,15 @@ def test_bad_input_is_one_message_and_exit_code_2(
 
 
 def test_a_file_of_a_later_version_is_refused(run: RunFolder, tmp_path: Path, call) -> None:
-    model = onnx.load(run.path / INT8_FILE)
+    model = onnx.load(run.onnx_file("int8"))
     entry = next(entry for entry in model.metadata_props if entry.key == METADATA_KEY)
     entry.value = json.dumps(json.loads(entry.value) | {"format_version": FORMAT_VERSION + 1})
-    onnx.save(model, run.path / INT8_FILE)
+    onnx.save(model, run.onnx_file("int8"))
     data, out = write_data(tmp_path / "data.parquet"), tmp_path / "f.parquet"
-    for words in (("check", run.path / INT8_FILE), ("predict", run.path / INT8_FILE, "--parquet-file", data)):
+    for words in (
+        ("check", run.onnx_file("int8")),
+        ("predict", run.onnx_file("int8"), "--parquet-file", data),
+    ):
         code, _, messages = call(*words, *(("--out", out) if words[0] == "predict" else ()))
         assert code == 2
         assert f"format version {FORMAT_VERSION + 1}" in messages.replace("\n", " ")
@@ -354,7 +357,9 @@ def test_rows_that_the_model_cannot_take_are_refused_by_column(
     changed = table.remove_column(place) if values is None else table.set_column(place, column, pa.array(values))
     pq.write_table(changed, tmp_path / "data.parquet")
     out = tmp_path / "f.parquet"
-    code, _, messages = call("predict", run.path / INT8_FILE, "--parquet-file", tmp_path / "data.parquet", "--out", out)
+    code, _, messages = call(
+        "predict", run.onnx_file("int8"), "--parquet-file", tmp_path / "data.parquet", "--out", out
+    )
     assert code == 2
     assert column in messages
     assert message in messages
@@ -362,34 +367,34 @@ def test_rows_that_the_model_cannot_take_are_refused_by_column(
 
 
 def test_a_damaged_run_is_named_and_no_file_is_left(run: RunFolder, call) -> None:
-    (run.path / INT8_FILE).unlink()
+    (run.onnx_file("int8")).unlink()
     weights = run.path / "qat.safetensors"
     weights.write_bytes(weights.read_bytes()[:1000])
     code, _, messages = call("export", run.path, "--int8")
     assert code == 2
     assert "qat.safetensors" in messages
-    assert not (run.path / INT8_FILE).exists()
+    assert not (run.onnx_file("int8")).exists()
 
 
 def test_a_model_that_was_never_calibrated_is_not_exported(run: RunFolder) -> None:
-    (run.path / INT8_FILE).unlink()
+    (run.onnx_file("int8")).unlink()
     fresh = build_qat_model(run.load_fp32_model(), "x86")
     run.write_weights("qat", fresh.state_dict())
     with pytest.raises(CalibrationError, match="never calibrated"):
         export_run(run, int8=True)
-    assert not (run.path / INT8_FILE).exists()
+    assert not (run.onnx_file("int8")).exists()
 
 
 def test_an_int8_graph_with_float_weights_is_not_written(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    (run.path / INT8_FILE).unlink()
+    (run.onnx_file("int8")).unlink()
     monkeypatch.setattr(graph, "integer_model", lambda qat: run.load_fp32_model().folded())
     with pytest.raises(ExportError, match="stores 0 8-bit weights"):
         export_run(run, int8=True)
-    assert not (run.path / INT8_FILE).exists()
+    assert not (run.onnx_file("int8")).exists()
 
 
 def test_a_report_of_the_fp32_file_has_no_integers(run: RunFolder) -> None:
-    report = check_model(run.path / FP32_FILE)
+    report = check_model(run.onnx_file("fp32"))
     assert report.passed, report.reasons
     assert report.integer_ops == {}
     assert report.max_error_steps is None
@@ -399,8 +404,8 @@ def test_a_portable_file_holds_standard_operators_only_and_passes(tmp_path: Path
     run = train_small(tmp_path, target="portable")
     result = export_run(run, int8=True)
     assert result.target == "portable"
-    assert {node.domain for node in onnx.load(run.path / INT8_FILE).graph.node} == {""}
-    report = check_model(run.path / INT8_FILE)
+    assert {node.domain for node in onnx.load(run.onnx_file("int8")).graph.node} == {""}
+    report = check_model(run.onnx_file("int8"))
     assert report.passed, report.reasons
 
 
@@ -428,7 +433,7 @@ def bare(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
 def test_the_examples_run_a_file_where_neither_this_package_nor_torch_is_installed(
     run: RunFolder, tmp_path: Path, bare
 ) -> None:
-    long, short = (bare(script, run.path / INT8_FILE).stdout.splitlines() for script in EXAMPLES)
+    long, short = (bare(script, run.onnx_file("int8")).stdout.splitlines() for script in EXAMPLES)
     assert long[0] == "int8 model of 'load', next 3 steps"
     assert len(long) == 2 + HORIZON
     assert len(short) == HORIZON

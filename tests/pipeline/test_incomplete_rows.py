@@ -9,7 +9,7 @@ import pytest
 from safetensors.torch import load_file
 
 from qat_tft.cli.app import main
-from qat_tft.training.run_folder import RunFolder
+from qat_tft.runs.folder import RunFolder
 
 OPTIONS = {
     "--time": "t",
@@ -60,7 +60,7 @@ def test_a_run_trains_on_what_is_there_and_checkpointing_changes_no_bit(
     said = capsys.readouterr()
     assert "1 of 4 series are skipped, having fewer than 5 rows: shop=young" in " ".join((said.out + said.err).split())
     results = plain.load_results()
-    assert all(np.isfinite(list(risks.values())).all() for risks in results["q_risk"].values())
+    assert all(np.isfinite(risks).all() for risks in results.q_risk.values())
     assert "history.present" not in (plain.path / "schema.toml").read_text()
     historical = plain.load_effective_schema().group("historical").real
     assert historical == ("sold", "visitors", "visitors.missing", "history.present", "price")

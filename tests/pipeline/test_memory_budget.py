@@ -17,12 +17,12 @@ from qat_tft.checkpointing.segments import Mode
 from qat_tft.cli.app import main
 from qat_tft.config import RunConfig
 from qat_tft.errors import ConfigError
+from qat_tft.profiling.step_simulator import workload_of
+from qat_tft.runs import files
 from qat_tft.schema import Columns, Schema
-from qat_tft.training import files
 from qat_tft.training.interrupt import Interrupted
 from qat_tft.training.job import FinishedRun, resume, train
 from qat_tft.training.progress import Silent, StepReport
-from qat_tft.training.simulation import workload_of
 
 WIND = tuple(f"wind{number}" for number in range(12))
 SCHEMA = Schema(time="time", target="load", observed=Columns(real=WIND))
@@ -68,7 +68,7 @@ def configuration(data: Path, **training: object) -> RunConfig:
 @pytest.fixture(scope="module")
 def budget(data_file: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     """An amount that mode full fits into and the others do not."""
-    from qat_tft.training.dataset import load_data
+    from qat_tft.runs.data import load_data
 
     config = configuration(data_file)
     data = load_data(config.data, config.model, SCHEMA)

@@ -13,17 +13,17 @@ import torch
 
 from qat_tft.config import RunConfig
 from qat_tft.errors import ConfigError
-from qat_tft.evaluation.forecasts import even_indices, forecast_windows
+from qat_tft.evaluation.window_forecasts import even_indices, forecast_windows
 from qat_tft.model.loss import q_risk
 from qat_tft.quantization.learned import LearnedQuantizer
 from qat_tft.quantization.ranges import Phase
 from qat_tft.quantization.stored import StoredAffine, StoredLinear
+from qat_tft.runs import sensitivity
+from qat_tft.runs.data import load_data
+from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.sensitivity import analyse
 from qat_tft.schema import Columns, Schema
-from qat_tft.training import sensitivity
-from qat_tft.training.dataset import load_data
 from qat_tft.training.job import train
-from qat_tft.training.run_folder import RunFolder
-from qat_tft.training.sensitivity import analyse
 
 SCHEMA = Schema(time="time", target="load", known=Columns(real=("hour",), category=("shift",)))
 
@@ -64,9 +64,9 @@ def ptq(data: Path, tmp_path: Path) -> RunFolder:
 
 def test_without_qat_epochs_the_calibrated_weights_are_the_result(ptq: RunFolder):
     results = ptq.load_results()
-    assert set(results["q_risk"]) >= {"fp32", "ptq"}
-    assert "qat" not in results["q_risk"]
-    assert results["notes"] == []
+    assert set(results.q_risk) >= {"fp32", "ptq"}
+    assert "qat" not in results.q_risk
+    assert results.notes == ()
     quantizers = ptq.load_qat_model().quantizers().values()
     assert not any(quantizer.fault for quantizer in quantizers)
     assert {int(quantizer.batches.max()) for quantizer in quantizers} == {3}
@@ -78,7 +78,7 @@ def test_learned_scales_are_trained_kept_and_read_back(data: Path, tmp_path: Pat
     learned, start = (folder.load_qat_model().quantizers() for folder in (run, calibrated))
     assert all(isinstance(quantizer, LearnedQuantizer) for quantizer in learned.values())
     assert all(torch.equal(quantizer.zero_point, start[name].zero_point) for name, quantizer in learned.items())
-    if run.load_results()["notes"]:
+    if run.load_results().notes:
         pytest.fail("no epoch was better, so nothing that was learned is kept: make the test's data easier")
     assert not all(torch.equal(quantizer.scale, start[name].scale) for name, quantizer in learned.items())
 

@@ -11,13 +11,14 @@ import pytest
 import torch
 
 from qat_tft.config import RunConfig
-from qat_tft.export import graph
-from qat_tft.export.compare import compare
-from qat_tft.export.graph import FP32_FILE, INT8_FILE, export_run
-from qat_tft.export.session import Forecaster
+from qat_tft.export.build import run_export as graph
+from qat_tft.export.build.run_export import export_run
+from qat_tft.export.inference.session import ForecastSession
+from qat_tft.export.verify.compare import compare
+from qat_tft.runs import layout
+from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
 from qat_tft.training.job import train
-from qat_tft.training.run_folder import RunFolder
 
 # Two float32 evaluations of one formula in another order; the target has a mean of 10.
 ROUNDING = 1e-4
@@ -94,8 +95,8 @@ def test_a_model_of_any_shape_becomes_files_that_forecast_as_it_does(
     let_quantiles_cross(run)
     export_run(run, int8=True)
     model = run.load_config().model
-    for name, deviation in ((FP32_FILE, ROUNDING), (INT8_FILE, INT8_DEVIATION)):
-        file = Forecaster(run.path / name)
+    for name, deviation in ((layout.ONNX["fp32"], ROUNDING), (layout.ONNX["int8"], INT8_DEVIATION)):
+        file = ForecastSession(run.path / name)
         found = compare(file, run, run.load_check_windows(), seconds=0)
         assert found.optimized.shape[1:] == (model.horizon, len(model.quantiles))
         assert np.abs(found.optimized - found.reference).max() < deviation
@@ -115,4 +116,4 @@ def test_a_model_of_any_shape_becomes_files_that_forecast_as_it_does(
 def test_groups_may_be_empty_or_large(tmp_path: Path, changes: dict[str, Columns], calendar: str) -> None:
     schema = LEAST.model_copy(update=changes)
     run = train_once(tmp_path, schema, extra=999, calendar=calendar, history=3, horizon=1, selection_chunk=250)
-    assert set(run.load_results()["q_risk"]) >= {"fp32", "qat"}
+    assert set(run.load_results().q_risk) >= {"fp32", "qat"}

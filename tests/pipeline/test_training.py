@@ -20,12 +20,12 @@ from qat_tft.config import RunConfig
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Split
 from qat_tft.errors import DataError, NonFiniteLossError, RunFolderError
+from qat_tft.runs import files, layout
+from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
-from qat_tft.training import files
 from qat_tft.training.interrupt import Interrupted
-from qat_tft.training.job import STATE_FILE, FinishedRun, resume, train
+from qat_tft.training.job import FinishedRun, resume, train
 from qat_tft.training.progress import Silent, StepReport
-from qat_tft.training.run_folder import RunFolder
 from qat_tft.training.state import load_state
 
 SCHEMA = Schema(
@@ -167,7 +167,7 @@ def test_the_same_configuration_gives_the_same_run_to_the_bit(straight, data_fil
 def test_an_interrupted_and_resumed_run_equals_a_straight_one_to_the_bit(straight, data_file, tmp_path, phase, step):
     with pytest.raises(Interrupted, match="--resume mine"):
         train(configuration(data_file), SCHEMA, runs_dir=tmp_path, name="mine", progress=CtrlC(phase, step))
-    assert (tmp_path / "mine.unfinished" / STATE_FILE).is_file()
+    assert (tmp_path / "mine.unfinished" / layout.STATE).is_file()
     assert not (tmp_path / "mine").exists()
     torch.manual_seed(12345)  # another process starts elsewhere
     assert_same_run(resume(tmp_path, "mine"), straight)
@@ -198,7 +198,7 @@ def test_changed_data_are_not_resumed(data_file, tmp_path):
 def test_a_damaged_state_is_refused(data_file, tmp_path, damage: Callable[[bytes], bytes]):
     with pytest.raises(Interrupted):
         train(configuration(data_file), SCHEMA, runs_dir=tmp_path, name="mine", progress=CtrlC("fp32", 1))
-    state = tmp_path / "mine.unfinished" / STATE_FILE
+    state = tmp_path / "mine.unfinished" / layout.STATE
     state.write_bytes(damage(state.read_bytes()))
     with pytest.raises(RunFolderError, match=r"state\.safetensors: cut short"):
         resume(tmp_path, "mine")
@@ -208,7 +208,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(data_f
     config = configuration(data_file, learning_rate=1e30)
     with pytest.raises(NonFiniteLossError, match=r"fp32 epoch 1, batch [23].*weights have diverged"):
         train(config, SCHEMA, runs_dir=tmp_path, name="mine")
-    saved = load_state(tmp_path / "mine.unfinished" / STATE_FILE)
+    saved = load_state(tmp_path / "mine.unfinished" / layout.STATE)
     assert saved.position.step == 0
     assert all(bool(tensor.isfinite().all()) for tensor in saved.model.values())
 

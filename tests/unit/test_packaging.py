@@ -16,6 +16,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+import qat_tft
+
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
@@ -92,9 +94,39 @@ def test_editable_install_imports_export_from_the_working_tree(tmp_path: Path) -
 
 
 def test_every_package_folder_is_named_in_pyproject() -> None:
-    folders = {path.parent.relative_to(ROOT) for path in (ROOT / "qat_tft").rglob("__init__.py")}
-    names = {".".join(folder.parts) for folder in folders} | {"qat_tft.export"}
-    assert set(PROJECT["tool"]["setuptools"]["packages"]) == names
+    ours = {path.parent.relative_to(ROOT) for path in (ROOT / "qat_tft").rglob("__init__.py")}
+    ours |= {"qat_tft" / path.parent.relative_to(ROOT) for path in (ROOT / "export").rglob("__init__.py")}
+    assert set(PROJECT["tool"]["setuptools"]["packages"]) == {".".join(folder.parts) for folder in ours}
+
+
+def test_git_ignores_no_file_of_the_package() -> None:
+    """A pattern such as `runs/` ignores a room of that name, and a clone would lack it."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    sources = [str(path) for top in ("qat_tft", "export", "tests") for path in (ROOT / top).rglob("*.py")]
+    words = ["git", "check-ignore", "--no-index", "--stdin"]
+    done = subprocess.run(words, input="\n".join(sources), capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.stdout == ""
+
+
+def test_every_public_name_and_module_of_the_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    run_pip("install", "--no-deps", "--no-index", "--target", site, wheel)
+    assert imported_names(search=site, cwd=tmp_path).is_relative_to(site)
+
+
+def test_every_public_name_and_module_of_the_editable_install_can_be_imported(tmp_path: Path) -> None:
+    assert imported_names(search=None, cwd=tmp_path).is_relative_to(ROOT)
+
+
+def test_importing_the_package_brings_neither_torch_nor_onnxruntime(tmp_path: Path) -> None:
+    program = "import sys, qat_tft; sys.exit(bool({'torch', 'onnxruntime', 'numpy', 'pydantic'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", program], check=False, cwd=tmp_path).returncode == 0
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="forecast_everything"):
+        qat_tft.forecast_everything  # noqa: B018
 
 
 def test_every_requirement_is_pinned_to_a_release_inside_its_range() -> None:
@@ -129,14 +161,37 @@ def run_pip(*arguments: str | Path) -> None:
 
 def imported_file(module: str, *, search: Path | None, cwd: Path) -> Path:
     """Return the file that a fresh interpreter imports `module` from, with `search` first on its path."""
+    return printed_path(f"import {module} as found; print(found.__file__)", search=search, cwd=cwd)
+
+
+def printed_path(program: str, *, search: Path | None, cwd: Path) -> Path:
+    """Run a program in a fresh interpreter with `search` first on its path, and return the path that it prints."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     if search is not None:
         environment["PYTHONPATH"] = str(search)
-    program = f"import {module} as found; print(found.__file__)"
     words = [sys.executable, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip()).resolve()
+
+
+EVERYTHING = """
+import importlib, pkgutil, qat_tft, qat_tft.export
+assert len(qat_tft.__all__) > 20 and len(qat_tft.__all__) == len(set(qat_tft.__all__))
+for name in qat_tft.__all__:
+    assert getattr(qat_tft, name).__name__ == name, name
+packages = (qat_tft, qat_tft.export)  # the editable install keeps export elsewhere
+modules = {one.name for package in packages for one in pkgutil.walk_packages(package.__path__, package.__name__ + ".")}
+assert len(modules) > 150 and "qat_tft.export.build.passes.widen_rows" in modules
+for module in modules:
+    importlib.import_module(module)
+print(qat_tft.__file__)
+"""
+
+
+def imported_names(*, search: Path | None, cwd: Path) -> Path:
+    """Import every public name and every module in a fresh interpreter; return the package's `__init__`."""
+    return printed_path(EVERYTHING, search=search, cwd=cwd)
 
 
 def read_pins() -> dict[str, str]:

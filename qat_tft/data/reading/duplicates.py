@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from qat_tft.data.panel import name_series, time_text
+from qat_tft.data.panel import name_series
 from qat_tft.data.preparation import DuplicatePolicy
 from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.source import Rows, Source
+from qat_tft.data.time_kind import time_text
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
 

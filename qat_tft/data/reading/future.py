@@ -7,7 +7,7 @@ import torch
 
 from qat_tft.data.calendar import Calendar, calendar_columns
 from qat_tft.data.panel import Panel
-from qat_tft.data.reading.gaps import usual_step
+from qat_tft.data.reading.gap_search import usual_step
 from qat_tft.errors import DataError
 
 

@@ -5,14 +5,15 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from qat_tft.data.panel import name_series, time_text
+from qat_tft.data.panel import name_series
 from qat_tft.data.preparation import Preparation
-from qat_tft.data.reading.gaps import Gaps, filled, find_gaps, usual_step
+from qat_tft.data.reading.gap_search import Gaps, filled, find_gaps, usual_step
 from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.steps import Step, Unit
 from qat_tft.data.reading.storage import Storage
+from qat_tft.data.time_kind import time_text
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
 

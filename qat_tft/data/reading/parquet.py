@@ -9,7 +9,7 @@ import pyarrow as pa
 import torch
 
 from qat_tft.data.panel import Panel
-from qat_tft.data.preparation import AS_IT_IS, Preparation
+from qat_tft.data.preparation import NO_PREPARATION, Preparation
 from qat_tft.data.reading import cache as caching
 from qat_tft.data.reading.derived import fill_in
 from qat_tft.data.reading.duplicates import without_duplicates
@@ -33,7 +33,7 @@ ReadingProgress = Callable[[int, int], None]
 def read_panel(
     path: str | Path | Sequence[str | Path],
     schema: Schema,
-    preparation: Preparation = AS_IT_IS,
+    preparation: Preparation = NO_PREPARATION,
     *,
     future_rows: bool = False,
     cache: Path | None = None,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from qat_tft.data.calendar import local_times
-from qat_tft.data.panel import TimeKind
+from qat_tft.data.time_kind import TimeKind
 
 DAY = 86_400_000_000_000
 """Nanoseconds of a day."""

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from qat_tft.data.panel import TimeKind
 from qat_tft.data.reading.columns import decoded, is_text, over_blocks, value_type
 from qat_tft.data.reading.source import Rows, Source
+from qat_tft.data.time_kind import TimeKind
 from qat_tft.errors import DataError
 
 _DATE = r"\d{4}-\d{2}-\d{2}"

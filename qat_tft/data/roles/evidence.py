@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 from qat_tft.data.calendar import Calendar
-from qat_tft.data.panel import TimeKind
 from qat_tft.data.reading.times import Times
+from qat_tft.data.time_kind import TimeKind
 
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int32]
 

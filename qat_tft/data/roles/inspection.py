@@ -14,12 +14,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qat_tft.data.panel import time_text
-from qat_tft.data.reading.gaps import find_gaps, usual_step
+from qat_tft.data.reading.gap_search import find_gaps, usual_step
 from qat_tft.data.reading.source import open_source
 from qat_tft.data.reading.times import Times, time_values
+from qat_tft.data.roles.column_profile import Profile, profile_column
 from qat_tft.data.roles.field_metadata import declared_roles
-from qat_tft.data.roles.profile import Profile, profile_column
 from qat_tft.data.roles.proposal import (
     Confidence,
     Given,
@@ -30,6 +29,7 @@ from qat_tft.data.roles.proposal import (
     propose_time,
     proposed_schema,
 )
+from qat_tft.data.time_kind import time_text
 from qat_tft.errors import DataError, SchemaError, some_of
 from qat_tft.schema import Kind, Role, Schema
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from qat_tft.data.reading.columns import NULL_CATEGORY, category_values
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.times import Times
+from qat_tft.data.roles.column_profile import Profile, numbers
 from qat_tft.data.roles.evidence import (
     Values,
     counts_time,
@@ -22,7 +23,6 @@ from qat_tft.data.roles.evidence import (
     words,
 )
 from qat_tft.data.roles.field_metadata import DeclaredRole
-from qat_tft.data.roles.profile import Profile, numbers
 from qat_tft.schema import Columns, Kind, Role, Schema
 
 _TIME_WORDS = {"time", "date", "datetime", "timestamp", "step", "index", "t", "ds", "period"}

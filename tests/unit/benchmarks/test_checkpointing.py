@@ -6,15 +6,15 @@ import pytest
 import torch
 
 from qat_tft.checkpointing.segments import segments_of
-from qat_tft.checkpointing.simulate import Footprint
 from qat_tft.config import ModelConfig
+from qat_tft.profiling.footprint import Footprint
+from qat_tft.profiling.interleaved import Measured, in_worker
+from qat_tft.profiling.measurement import Measurement
+from qat_tft.profiling.step_profile import Row, rows_of
+from qat_tft.profiling.synthetic_step import SyntheticStep
 from qat_tft.schema import GroupSize
-from qat_tft.training.measuring import Measurement
-from qat_tft.training.profile import Row, rows_of
-from qat_tft.training.trial import Trial
-from qat_tft.training.turns import Measured, in_fresh_process
 
-TINY = Trial(
+TINY = SyntheticStep(
     ModelConfig(history=3, horizon=2, hidden=8, heads=2, selection_chunk=2),
     (GroupSize(1), GroupSize(3), GroupSize(1)),
 )
@@ -51,7 +51,7 @@ def test_modes_end_in_the_same_bits_and_other_chunks_do_not(script):
     modes = [Row("fp32", segments_of(mode)) for mode in ("off", "full")]
     assert script.differing_bits(TINY, modes) == 0
     kept = script.trained(TINY, modes[0])
-    other = Trial(TINY.shape.model_copy(update={"selection_chunk": 3}), TINY.groups)
+    other = SyntheticStep(TINY.shape.model_copy(update={"selection_chunk": 3}), TINY.groups)
     assert sum(script.differing(one, two) for one, two in zip(kept, script.trained(other, modes[0]), strict=True)) > 0
 
 
@@ -71,6 +71,6 @@ def test_every_row_and_the_plain_model_are_timed(script):
 
 
 def test_the_plain_model_is_measured_in_a_fresh_process(script):
-    found = in_fresh_process(script.plain_command(TINY))
+    found = in_worker(script.plain_command(TINY))
     assert isinstance(found, Measurement)
     assert found.live_bytes > 0

@@ -12,10 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from qat_tft.data.loader import batches
-from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.data.panel import Panel
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split
+from qat_tft.data.time_kind import TimeKind
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import ConfigError, DataError
 from qat_tft.schema import Columns, Schema

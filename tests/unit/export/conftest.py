@@ -16,11 +16,11 @@ from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
-from qat_tft.export.graph import FP32_FILE, export_run
+from qat_tft.export.build.run_export import export_run
 from qat_tft.export.metadata import METADATA_KEY, ModelMetadata
+from qat_tft.runs.build import build_model
+from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
-from qat_tft.training.build import build_model
-from qat_tft.training.run_folder import RunFolder
 
 HISTORY, HORIZON, ROWS = 6, 3, 120
 SCHEMA = Schema(
@@ -153,5 +153,5 @@ def exported_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with per-series scaling, static, observed, known and category columns, exported in FP32."""
     run = write_run(tmp_path_factory.mktemp("runs") / "plants", standardize="series")
     export_run(run, int8=False)
-    assert (run.path / FP32_FILE).is_file()
+    assert (run.onnx_file("fp32")).is_file()
     return run

@@ -1,12 +1,11 @@
 """metrics.jsonl holds one object a line, and nothing after the point a run resumes from."""
 
 import json
-import sys
 
 import pytest
 
 from qat_tft.errors import RunFolderError
-from qat_tft.training.metrics import MetricsLog, forget_peak, peak_process_mib
+from qat_tft.training.metrics import MetricsLog
 
 
 def test_each_record_is_a_line(tmp_path):
@@ -31,16 +30,3 @@ def test_resuming_drops_the_lines_of_steps_that_are_made_again(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(RunFolderError, match=r"metrics\.jsonl"):
         MetricsLog(tmp_path / "nowhere")
-
-
-def test_this_process_has_a_peak():
-    assert 10 < peak_process_mib() < 1e6
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a process's peak")
-def test_a_forgotten_peak_is_counted_from_then_on():
-    block = bytearray(400 * 2**20)
-    with_block = peak_process_mib()
-    del block
-    forget_peak()
-    assert peak_process_mib() < with_block - 300

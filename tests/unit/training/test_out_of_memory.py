@@ -1,246 +1,319 @@
-"""Whole runs in too little memory: they say what they change, go on, and resume to the same bits."""
+"""A step that runs out of memory is undone to the bit and made again with less memory, level by level."""
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-from qat_tft.config import RunConfig
-from qat_tft.errors import OutOfMemoryError, SpentProcessError
-from qat_tft.evaluation import forecasts
-from qat_tft.training import files, job, loop
-from qat_tft.training.interrupt import Interrupted
-from qat_tft.training.job import STATE_FILE, FinishedRun, resume, train
-from qat_tft.training.progress import Silent, StepReport
-from qat_tft.training.state import load_state
-from qat_tft.training.step import TrainingStep
+from qat_tft.checkpointing.segments import SEGMENTS, run_directly, segments_of
+from qat_tft.data.loader import batches
+from qat_tft.device import is_out_of_memory
+from qat_tft.errors import HiddenStateError, OutOfMemoryError, SpentProcessError, TornUpdateError
+from qat_tft.model.loss import loss_of
+from qat_tft.quantization.calibrate import calibrate
+from qat_tft.runs.build import accelerator_for, build_model, build_qat_model
+from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
+from qat_tft.training.step import TrainingStep, micro_batches
 
+OFF, AGGRESSIVE, FULL = (segments_of(mode) for mode in ("off", "aggressive", "full"))
+BATCH, STEPS = 6, 5
+ROUNDING = 1e-6
+"""Two single precision sums of the same gradients in another order; gradients here are below one."""
 
-class Listener(Silent):
-    """Keeps every note, and presses Ctrl-C during one step of the FP32 phase."""
-
-    def __init__(self, interrupt_at: int | None = None) -> None:
-        self.notes: list[str] = []
-        self.interrupt_at = interrupt_at
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-
-    def step(self, report: StepReport) -> None:
-        if (report.phase, report.step) == ("fp32", self.interrupt_at):
-            os.kill(os.getpid(), signal.SIGINT)
+CPU_ALLOCATOR = "[enforce fail at alloc_cpu.cpp:127] . DefaultCPUAllocator: can't allocate memory: you tried to..."
+SHORTAGES = {
+    "cuda": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    "cpu": RuntimeError(CPU_ALLOCATOR),
+    "python": MemoryError(),
+}
 
 
-@pytest.fixture
-def memory_for(monkeypatch):
-    """Let a backward pass take at most so many windows from some call on; the next ones of a broken step count too."""
-    accumulate = TrainingStep._accumulate
-    limit = {"windows": 10**9, "from": 0, "calls": 0}
+@dataclass
+class Shortage:
+    """Raises `failure` in the first `times` forward passes, when all segments have run, or in the given place."""
 
-    def limited(self, raw, share, place):
-        value = accumulate(self, raw, share, place)  # statistics, gradients and random numbers have moved by then
-        limit["calls"] += 1
-        if len(raw.target) > limit["windows"] and limit["calls"] > limit["from"]:
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
-        return value
+    times: int
+    failure: BaseException = field(default_factory=lambda: torch.OutOfMemoryError("CUDA out of memory."))
+    left: int = 0
 
-    monkeypatch.setattr(TrainingStep, "_accumulate", limited)
-    return lambda windows, after=0: limit.update({"windows": windows, "from": after, "calls": 0})
+    def arm(self) -> None:
+        self.left = self.times
 
-
-@pytest.fixture
-def fail_once(monkeypatch):
-    """Run out of memory in the n-th backward pass of the process."""
-    accumulate = TrainingStep._accumulate
-    calls = iter(range(10**9))
-
-    def install(number: int, said: str = "[enforce fail] . DefaultCPUAllocator: can't allocate memory") -> None:
-        def failing(self, raw, share, place):
-            value = accumulate(self, raw, share, place)
-            if next(calls) == number:
-                raise RuntimeError(said)
-            return value
-
-        monkeypatch.setattr(TrainingStep, "_accumulate", failing)
-
-    return install
+    def __call__(self, *_: object) -> None:
+        if self.left:
+            self.left -= 1
+            raise self.failure
 
 
-def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
-    parts = {name: getattr(config, name).model_copy(update=update) for name, update in sections.items()}
-    return config.model_copy(update=parts)
+def in_forward(step: TrainingStep, shortage: Shortage) -> None:
+    head = next(module for name, module in step.model.named_modules() if name.endswith("head"))
+    head.register_forward_pre_hook(shortage)
 
 
-def weights(run: FinishedRun, kind: str) -> dict[str, torch.Tensor]:
-    return files.read_tensors(run.folder.path / f"{kind}.safetensors", kind=kind)[0]
+def in_backward(step: TrainingStep, shortage: Shortage) -> None:
+    next(step.model.parameters()).register_hook(shortage)  # the first parameter's gradient comes last
 
 
-def same_weights(one: FinishedRun, other: FinishedRun, *kinds: str) -> bool:
-    pairs = [(weights(one, kind), weights(other, kind)) for kind in kinds]
-    return all(a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a) for a, b in pairs)
+def in_clipping(step: TrainingStep, shortage: Shortage) -> None:
+    clip = step.accelerator.clip_grad_norm_
+
+    def clipped(*arguments: object) -> object:
+        norm = clip(*arguments)
+        shortage()
+        return norm
+
+    step.accelerator.clip_grad_norm_ = clipped
 
 
-def events(folder: Path) -> list[dict[str, object]]:
-    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
-    return [line for line in lines if line["event"] == "out_of_memory"]
+def in_the_optimizers_first_allocations(step: TrainingStep, shortage: Shortage) -> None:
+    def half_made(optimizer: torch.optim.Optimizer, *_: object) -> None:
+        if shortage.left:
+            for parameter in list(step.model.parameters())[:3]:
+                if not optimizer.state[parameter]:
+                    optimizer.state[parameter]["step"] = torch.tensor(0.0)
+        shortage()
+
+    step.optimizer.optimizer.register_step_pre_hook(half_made)
 
 
-def test_a_run_that_steps_up_in_a_later_step_gives_the_bits_of_the_run_that_did_not(
-    config, schema, tmp_path, fail_once
+PLACES = [in_forward, in_backward, in_clipping, in_the_optimizers_first_allocations]
+
+
+@pytest.fixture(params=["fp32", "qat"])
+def make_step(request, config, data) -> Callable[..., TrainingStep]:
+    """Build the same step of one kind each time it is called."""
+
+    def build(*, dropout: float = 0.2, kind: str = request.param) -> TrainingStep:
+        torch.manual_seed(0)
+        shape = config.model.model_copy(update={"dropout": dropout})
+        model: nn.Module = build_model(shape, data.preprocessing, data.schema)
+        scaling = data.preprocessing.scaling()
+        if kind == "qat":
+            model = build_qat_model(model, "x86")
+            first = next(iter(batches(data.training, BATCH)))
+            calibrate(model, [scaling.scale_inputs(first.static, first.historical, first.future, first.series)])
+            model.set_phase("qat")
+        accelerator = accelerator_for(config.training)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+        return TrainingStep(
+            accelerator=accelerator,
+            model=model,
+            scaling=scaling,
+            schema=data.schema,
+            optimizer=accelerator.prepare_optimizer(optimizer),
+            run_segment=run_directly,
+            loss=loss_of(config.model.quantiles),
+            gradient_clip=0.5,
+        )
+
+    return build
+
+
+@dataclass
+class Run:
+    """Makes some steps on a fallback and keeps every bit of what they leave."""
+
+    step: TrainingStep
+    level: FallbackLevel
+    data: object
+    events: list[FallbackEvent] = field(default_factory=list)
+
+    def make(self, *, shortage: Shortage | None = None, at: int = 0, steps: int = STEPS) -> dict[str, Tensor]:
+        fallback = OutOfMemoryFallback(self.step, self.level, self.events.append)
+        torch.manual_seed(1)
+        for index, batch in zip(range(steps), batches(self.data.training, BATCH), strict=False):
+            if shortage is not None and index == at:
+                shortage.arm()
+            outcome = fallback([batch], place=f"step {index}")
+        self.level = fallback.level
+        return {**self.kept(), "loss": torch.tensor(outcome.loss)}
+
+    def kept(self) -> dict[str, Tensor]:
+        states = self.step.optimizer.state_dict()["state"]
+        memory = {f"{index} {key}": value for index, state in states.items() for key, value in state.items()}
+        tensors = {**self.step.model.state_dict(), **memory, "random": torch.get_rng_state()}
+        return {name: tensor.clone() for name, tensor in tensors.items()}
+
+
+def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.mark.parametrize("failure", SHORTAGES.values(), ids=SHORTAGES)
+@pytest.mark.parametrize(
+    ("at", "place", "times", "reached"),
+    [
+        pytest.param(0, in_the_optimizers_first_allocations, 1, AGGRESSIVE, id="one-level-in-the-first-update"),
+        pytest.param(0, in_forward, 2, FULL, id="two-levels-in-the-first-forward"),
+        pytest.param(2, in_backward, 2, FULL, id="two-levels-in-a-later-backward"),
+        pytest.param(2, in_clipping, 1, AGGRESSIVE, id="one-level-in-a-later-clipping"),
+    ],
+)
+def test_a_step_made_again_in_another_mode_gives_the_bits_of_that_mode_from_the_start(
+    make_step, data, failure, at, place, times, reached
 ):
-    config = changed(config, training={"epochs": 2})
-    plain = train(config, schema, runs_dir=tmp_path, name="plain")
-    full = changed(config, training={"checkpoint_mode": "aggressive"})
-    from_the_start = train(full, schema, runs_dir=tmp_path, name="aggressive")
-    fail_once(7)  # in the second batch after the FP32 epochs: while QAT observes
-    listener = Listener()
-    stepped = train(config, schema, runs_dir=tmp_path, name="stepped", progress=listener)
-    assert same_weights(stepped, plain, "fp32", "qat")
-    assert same_weights(stepped, from_the_start, "fp32", "qat")
-    (event,) = events(stepped.folder.path)
-    assert (event["phase"], event["epoch"], event["step"]) == ("qat", 1, 2)
-    assert event["left"] == {"segments": [], "micro_batch": 16}
-    assert len(event["reached"]["segments"]) == 6
-    assert [note for note in listener.notes if "checkpointing goes from off to aggressive" in note]
+    expected = Run(make_step(), FallbackLevel(reached, BATCH), data).make()
+    run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(times, failure)
+    place(run.step, shortage)
+    assert same(run.make(shortage=shortage, at=at), expected)
+    assert run.level == FallbackLevel(reached, BATCH)
+    assert [event.place for event in run.events] == [f"step {at}"] * times
+    assert run.events[-1].reached == run.level
 
 
-def test_smaller_micro_batches_train_as_accumulated_batches_of_that_size(config, schema, tmp_path, memory_for):
-    alone = {"data": {"unknown_rate": 0.0}, "quantization": {"use_qat": False}}
-    memory_for(8)
-    listener = Listener()
-    stepped = train(changed(config, **alone), schema, runs_dir=tmp_path, name="stepped", progress=listener)
-    reached = [
-        (len(event["reached"]["segments"]), event["reached"]["micro_batch"]) for event in events(stepped.folder.path)
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+def test_a_step_made_again_in_micro_batches_equals_one_made_so_at_once(make_step, data, place):
+    half = Run(make_step(), FallbackLevel(FULL, 3), data)
+    run, shortage = Run(make_step(), FallbackLevel(FULL, BATCH), data), Shortage(1)
+    place(run.step, shortage)
+    assert same(run.make(shortage=shortage), half.make())
+    assert run.level == FallbackLevel(FULL, 3)
+
+
+@pytest.mark.parametrize("place", [in_forward, in_backward], ids=lambda place: place.__name__)
+def test_micro_batches_that_break_off_in_the_middle_leave_no_gradient_behind(make_step, data, place):
+    class Late(Shortage):
+        calls = 0
+
+        def __call__(self, *_: object) -> None:
+            self.calls += 1
+            if self.calls == 2:
+                super().__call__()
+
+    expected = Run(make_step(), FallbackLevel(FULL, 2), data).make()
+    run, shortage = Run(make_step(), FallbackLevel(FULL, 3), data), Late(1)
+    shortage.arm()
+    place(run.step, shortage)
+    assert same(run.make(), expected)
+    assert shortage.left == 0
+
+
+@pytest.mark.parametrize("size", [1, 4, 6, 100])
+def test_micro_batches_have_the_gradient_of_the_batch_to_rounding(make_step, data, size):
+    batch = next(iter(batches(data.training, BATCH)))
+    gradients = []
+    for micro_batch in (None, size):
+        step = replace(make_step(dropout=0.0, kind="fp32"), micro_batch=micro_batch)
+        step.optimizer.step, step.optimizer.zero_grad = lambda: None, lambda: None  # keep the gradients
+        outcome = step([batch], place="here")
+        gradients.append([parameter.grad for parameter in step.model.parameters()])
+        assert outcome.windows == BATCH
+    for whole, summed in zip(*gradients, strict=True):
+        assert torch.allclose(whole, summed, atol=ROUNDING)
+    assert any(whole.any() for whole in gradients[0])
+
+
+def test_micro_batches_hold_every_window_once_and_in_order(data):
+    batch = next(iter(batches(data.training, 7)))
+    parts = list(micro_batches(batch, 3))
+    assert [len(part.target) for part in parts] == [3, 3, 1]
+    assert all(map(torch.equal, map(torch.cat, zip(*parts, strict=True)), batch))
+
+
+def test_each_level_takes_less_memory_than_the_one_before():
+    levels = [FallbackLevel(OFF, 5)]
+    while following := levels[-1].next():
+        levels.append(following)
+    assert [(level.name, level.micro_batch) for level in levels] == [
+        ("off", 5),
+        ("aggressive", 5),
+        ("full", 5),
+        ("full", 3),
+        ("full", 2),
+        ("full", 1),
     ]
-    assert reached == [(6, 16), (9, 16), (9, 8)]
-    assert [note for note in listener.notes if "micro-batches go from 16 to 8 windows" in note]
-    assert "step" in (tmp_path / "stepped" / "metrics.jsonl").read_text()
-    small = {"batch_size": 8, "accumulation": 2, "batches_per_epoch": 6, "checkpoint_mode": "full"}
-    accumulated = train(changed(config, **alone, training=small), schema, runs_dir=tmp_path, name="small")
-    assert same_weights(stepped, accumulated, "fp32")
+    assert [FallbackLevel.from_json(level.to_json()) for level in levels] == levels
 
 
-def test_the_next_phase_begins_on_the_rung_that_was_reached(config, schema, tmp_path, memory_for):
-    memory_for(4)
-    stepped = train(config, schema, runs_dir=tmp_path)
-    found = events(stepped.folder.path)
-    assert {(event["phase"], event["step"]) for event in found} == {("fp32", 1)}
-    assert [event["reached"]["micro_batch"] for event in found] == [16, 16, 8, 4]
+@pytest.mark.parametrize(
+    ("own", "following"),
+    [
+        pytest.param({"lstm_encoder"}, "aggressive", id="inside-aggressive"),
+        pytest.param({"lstm_encoder", "future_selection"}, "full", id="with-a-selection"),
+    ],
+)
+def test_ones_own_segments_go_to_the_mode_that_holds_them(own, following):
+    level = FallbackLevel(frozenset(own), 4)
+    assert level.name == ",".join(name for name in SEGMENTS if name in own)
+    assert level.next() == FallbackLevel(segments_of(following), 4)
 
 
-def test_evaluation_takes_no_more_windows_at_once_than_training_could(
-    config, schema, tmp_path, memory_for, monkeypatch
-):
-    sizes, at = [], forecasts.batches_at
-
-    def watched(windows, indices, size, device):
-        sizes.append(size)
-        return at(windows, indices, size, device)
-
-    monkeypatch.setattr(forecasts, "batches_at", watched)
-    memory_for(4)
-    train(config, schema, runs_dir=tmp_path)
-    assert set(sizes) == {4}
-
-
-def test_a_resumed_run_stays_on_its_rung_and_gives_the_same_bits(config, schema, tmp_path, memory_for):
-    config = changed(config, training={"epochs": 2})
-    memory_for(8, after=1)
-    straight = train(config, schema, runs_dir=tmp_path, name="straight")
-    memory_for(8, after=1)
-    with pytest.raises(Interrupted):
-        train(config, schema, runs_dir=tmp_path, name="mine", progress=Listener(interrupt_at=4))
-    assert load_state(tmp_path / "mine.unfinished" / STATE_FILE).position.rung["micro_batch"] == 8
-    memory_for(10**9)  # memory is back, and the run goes on as it was
-    resumed = resume(tmp_path, "mine")
-    assert same_weights(resumed, straight, "fp32", "qat")
-    assert events(resumed.folder.path) == events(straight.folder.path)
-
-
-def test_a_run_killed_right_after_stepping_up_resumes_on_the_rung_to_the_same_bits(
-    config, schema, tmp_path, memory_for
-):
-    class Killed(Listener):
-        def note(self, text: str) -> None:
-            if "micro-batches go" in text:
-                self.notes.append(text)
-
-        def step(self, report: StepReport) -> None:
-            if self.notes:
-                raise SystemError("as if the power had failed")
-
-    memory_for(8, after=1)
-    straight = train(config, schema, runs_dir=tmp_path, name="straight")
-    memory_for(8, after=1)
-    with pytest.raises(SystemError):
-        train(config, schema, runs_dir=tmp_path, name="mine", progress=Killed())
-    memory_for(10**9)
-    assert same_weights(resume(tmp_path, "mine"), straight, "fp32", "qat")
-
-
-def test_what_fits_on_no_rung_ends_with_exit_code_2_and_can_be_resumed(config, schema, tmp_path, memory_for):
-    config = changed(config, training={"epochs": 2})
-    straight = train(config, schema, runs_dir=tmp_path, name="straight")
-    memory_for(0, after=2)
-    with pytest.raises(OutOfMemoryError, match="fp32 epoch 1, batch 3: one window at a time") as stopped:
-        train(config, schema, runs_dir=tmp_path, name="mine")
+def test_what_fits_on_no_level_is_an_error_that_changes_nothing(make_step, data):
+    run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1000)
+    in_forward(run.step, shortage)
+    before = Run(make_step(), FallbackLevel(OFF, BATCH), data).make(steps=2)
+    with pytest.raises(OutOfMemoryError, match=r"step 2: one window at a time.*Free memory and go on") as stopped:
+        run.make(shortage=shortage, at=2)
     assert stopped.value.exit_code == 2
-    position = load_state(tmp_path / "mine.unfinished" / STATE_FILE).position
-    assert (position.step, position.rung) == (2, None), "the last good step, on the rung that made it"
-    memory_for(10**9)
-    assert same_weights(resume(tmp_path, "mine"), straight, "fp32", "qat")
+    assert same({**run.kept(), "loss": before["loss"]}, before)
+    assert all(parameter.grad is None for parameter in run.step.model.parameters())
+    assert [event.reached.micro_batch for event in run.events] == [6, 6, 3, 2, 1]
 
 
-def test_a_spent_process_leaves_the_next_rung_to_the_one_that_resumes(config, schema, tmp_path, fail_once):
-    straight = train(config, schema, runs_dir=tmp_path, name="straight")
-    fail_once(1, "could not create a primitive")
-    with pytest.raises(SpentProcessError, match="fp32 epoch 1, batch 2"):
-        train(config, schema, runs_dir=tmp_path, name="mine")
-    position = load_state(tmp_path / "mine.unfinished" / STATE_FILE).position
-    assert (position.step, len(position.rung["segments"])) == (1, 6)
-    resumed = resume(tmp_path, "mine")
-    assert same_weights(resumed, straight, "fp32", "qat")
-    assert len(events(resumed.folder.path)) == 1
+def test_a_shortage_while_weights_are_written_is_never_made_again(make_step, data):
+    run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1)
+    run.step.optimizer.optimizer.register_step_post_hook(shortage)
+    with pytest.raises(TornUpdateError, match="while the weights were written"):
+        run.make(shortage=shortage, at=1)
+    assert run.events == []
 
 
-def test_a_state_that_cannot_be_written_for_want_of_memory_leaves_the_one_before(
-    config, schema, tmp_path, memory_for, monkeypatch
-):
-    config, listener = changed(config, training={"epochs": 2}), Listener()
-    memory_for(0, after=4)
-    saved = loop.save_state
-
-    def save_until_short(*arguments: object, **named: object) -> None:
-        if any("out of memory" in note for note in listener.notes):
-            raise MemoryError
-        saved(*arguments, **named)
-
-    monkeypatch.setattr(loop, "save_state", save_until_short)
-    with pytest.raises(OutOfMemoryError):
-        train(config, schema, runs_dir=tmp_path, name="mine", progress=listener)
-    assert "There is no memory to save the state either: the one saved before stays" in listener.notes
-    assert load_state(tmp_path / "mine.unfinished" / STATE_FILE).position.step == 3
+def test_a_library_that_is_spent_leaves_the_next_level_to_another_process(make_step, data):
+    failure = RuntimeError("could not execute a primitive")
+    run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1, failure)
+    in_forward(run.step, shortage)
+    before = Run(make_step(), FallbackLevel(OFF, BATCH), data).make(steps=2)
+    with pytest.raises(SpentProcessError, match=r"--resume` goes on .* checkpointing aggressive and 6 windows"):
+        run.make(shortage=shortage, at=2)
+    assert same({**run.kept(), "loss": before["loss"]}, before)
+    assert [event.reached for event in run.events] == [FallbackLevel(AGGRESSIVE, BATCH)]
 
 
-def test_a_batch_too_large_to_measure_savings_is_trained_all_the_same(config, schema, tmp_path, monkeypatch):
-    def refused(*_: object, **__: object) -> None:
-        raise torch.OutOfMemoryError("CUDA out of memory.")
-
-    monkeypatch.setattr(job, "measure_savings", refused)
-    listener = Listener()
-    run = train(changed(config, training={"checkpoint_mode": "full"}), schema, runs_dir=tmp_path, progress=listener)
-    assert run.results.checkpointing is None
-    assert [note for note in listener.notes if note.startswith("No memory to measure")]
+def test_another_failure_is_not_taken_for_a_shortage(make_step, data):
+    run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1, RuntimeError("shapes do not match"))
+    in_forward(run.step, shortage)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        run.make(shortage=shortage)
+    assert run.events == []
 
 
-def test_ones_own_segments_train_to_the_same_bits(config, schema, tmp_path):
-    plain = train(config, schema, runs_dir=tmp_path, name="plain")
-    own = changed(config, training={"checkpoint_segments": ("historical_selection", "lstm_decoder")})
-    run = train(own, schema, runs_dir=tmp_path, name="own")
-    assert same_weights(plain, run, "fp32", "qat")
-    assert run.results.checkpointing["mode"] == "historical_selection,lstm_decoder"
+def test_the_allocators_own_complaint_is_recognized_and_quoted_with_the_amount(make_step, data):
+    with pytest.raises((RuntimeError, MemoryError)) as refused:
+        torch.empty(2**55, dtype=torch.uint8)
+    assert is_out_of_memory(refused.value)
+    run, shortage = Run(make_step(kind="fp32"), FallbackLevel(OFF, BATCH), data), Shortage(1, refused.value)
+    in_forward(run.step, shortage)
+    run.make(shortage=shortage, steps=1)
+    assert str(2**55) in run.events[0].said
+    assert "alloc_cpu.cpp" not in run.events[0].said
+
+
+def test_a_fallback_says_what_happened_and_what_changes():
+    said, sizes = "CUDA out of memory", (FallbackLevel(FULL, 8), FallbackLevel(FULL, 4))
+    modes = FallbackEvent("qat epoch 2, batch 3", said, FallbackLevel(OFF, 8), FallbackLevel(AGGRESSIVE, 8)).sentence()
+    assert "qat epoch 2, batch 3: out of memory (CUDA out of memory)" in modes
+    assert "from off to aggressive; the results stay the same" in modes
+    micro = FallbackEvent("qat epoch 2, batch 3", said, *sizes).sentence()
+    assert "from 8 to 4 windows; the effective batch stays" in micro
+
+
+def test_a_module_with_state_of_its_own_is_refused_before_the_first_recomputing_step(make_step, data):
+    def plant(step: TrainingStep) -> None:
+        norm = nn.BatchNorm1d(8)
+        encoder = step.model.get_submodule("temporal_attention")
+        encoder.register_module("foreign", norm)
+        encoder.register_forward_pre_hook(lambda module, inputs: (norm(inputs[0].mT).mT, *inputs[1:]))
+
+    step = make_step(kind="fp32")
+    plant(step)
+    untouched = Run(make_step(kind="fp32"), FallbackLevel(OFF, BATCH), data)
+    plant(untouched.step)
+    untouched.make(steps=1)  # without checkpointing it may stay
+    before = {name: value.clone() for name, value in step.model.state_dict().items()}
+    with pytest.raises(HiddenStateError, match=r"temporal_attention\.foreign\.running_mean"):
+        Run(step, FallbackLevel(FULL, BATCH), data).make(steps=1)
+    assert all(torch.equal(value, before[name]) for name, value in step.model.state_dict().items())

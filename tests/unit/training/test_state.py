@@ -5,14 +5,13 @@ import json
 import pytest
 import torch
 
+from qat_tft.device import random_state, restore_random_state
 from qat_tft.errors import RunFolderError
-from qat_tft.training import files
+from qat_tft.runs import files
 from qat_tft.training.state import (
     Position,
     load_state,
-    random_state,
     restore_optimizer,
-    restore_random_state,
     save_state,
 )
 

@@ -9,10 +9,9 @@ from qat_tft.checkpointing.segments import run_directly
 from qat_tft.data.loader import batches
 from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
-from qat_tft.evaluation.forecasts import validation_loss
-from qat_tft.model.loss import pinball, quantile_loss
-from qat_tft.training.build import build_model
-from qat_tft.training.job import make_accelerator
+from qat_tft.evaluation.window_forecasts import validation_loss
+from qat_tft.model.loss import loss_of, pinball, quantile_loss
+from qat_tft.runs.build import accelerator_for, build_model
 from qat_tft.training.step import TrainingStep
 
 CLIP = 0.05
@@ -22,7 +21,7 @@ ROUNDING = 1e-6
 def step_for(config, data, accumulation: int = 1) -> TrainingStep:
     torch.manual_seed(0)
     model = build_model(config.model, data.preprocessing, data.schema)
-    accelerator = make_accelerator(config.training.model_copy(update={"accumulation": accumulation}))
+    accelerator = accelerator_for(config.training.model_copy(update={"accumulation": accumulation}))
     return TrainingStep(
         accelerator=accelerator,
         model=model,
@@ -30,7 +29,7 @@ def step_for(config, data, accumulation: int = 1) -> TrainingStep:
         schema=data.schema,
         optimizer=accelerator.prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.5)),
         run_segment=run_directly,
-        quantiles=config.model.quantiles,
+        loss=loss_of(config.model.quantiles),
         gradient_clip=CLIP,
     )
 
@@ -118,7 +117,7 @@ def test_validation_counts_every_present_target_once(config, data):
         def __getitem__(self, indices):
             return with_missing_targets(data.validation[indices], seed=int(indices[0]))
 
-    options = {"quantiles": levels, "batch_size": 5, "device": torch.device("cpu")}
+    options = {"loss": loss_of(levels), "batch_size": 5, "device": torch.device("cpu")}
     found = validation_loss(model, scaling, Holed(), torch.arange(12), **options)
     total, count = 0.0, 0
     for indices in torch.arange(12).split(5):

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.columns import CategoryColumn
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.reading.source import open_source
+from qat_tft.data.time_kind import TimeKind
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Schema
 

@@ -14,8 +14,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qat_tft.data.panel import Panel, TimeKind
+from qat_tft.data.panel import Panel
 from qat_tft.data.reading.parquet import read_panel
+from qat_tft.data.time_kind import TimeKind
 from qat_tft.errors import DataError
 from qat_tft.schema import Columns, Schema
 

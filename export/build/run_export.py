@@ -1,0 +1,193 @@
+"""From a run folder to its ONNX files: trace, clean, verify, and only then write."""
+
+import time
+from dataclasses import replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+
+import torch
+from onnx import ModelProto
+from torch import nn
+
+from qat_tft.atomic import written_whole
+from qat_tft.data.preprocessing import ScalingMode
+from qat_tft.data.scaling import Scaling
+from qat_tft.errors import ExportError
+from qat_tft.export.build import graph_rules
+from qat_tft.export.build.contract import RawForecaster
+from qat_tft.export.build.export_report import ExportedFile, ExportResult
+from qat_tft.export.build.graph import build_graph
+from qat_tft.export.metadata import LstmForm, ModelMetadata, Precision
+from qat_tft.quantization.integer import integer_model
+from qat_tft.quantization.prepare import FLOAT_OPERATIONS, LSTM_CELL
+from qat_tft.quantization.scheme import require_safe, scheme_for
+from qat_tft.runs.files import read_bytes
+from qat_tft.runs.folder import RunFolder
+
+_PACKAGES = ("qat-tft", "torch", "onnx", "onnxscript")
+
+
+def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: LstmForm = "weights") -> ExportResult:
+    """Write ``model.fp32.onnx`` and, with ``int8``, ``model.int8.onnx`` into a run folder.
+
+    Nothing but the folder is needed: the graph is traced with made-up inputs of its shapes. Nothing is written
+    before every graph has been verified, and a file appears under its name only when it is complete.
+
+    Args:
+        run: the run folder.
+        int8: whether to write the INT8 file too.
+        target: target profile of the INT8 file; by default the one that the model was trained for.
+        lstm: what the INT8 file's LSTMs compute on: floating point over int8 weights, or integers of their own.
+
+    Raises:
+        RunFolderError: the folder is missing, damaged, or not ours.
+        ConfigError: no target profile has that name.
+        ExportError: ``int8`` without a quantization-aware model, a target whose ranges the model was not trained for,
+            a weight that is not finite, or a graph that is not what it must be.
+        CalibrationError: a range of the model was never observed or is not finite.
+    """
+    start = time.monotonic()
+    fp32 = run.load_fp32_model().folded()
+    scaling = run.load_preprocessing().scaling()
+    metadata = _metadata_of(run)
+    lstm_nodes = sum(module.num_layers for module in fp32.modules() if isinstance(module, nn.LSTM))
+    plans: list[tuple[nn.Module, ModelMetadata, Path]] = [(fp32, metadata, run.onnx_file("fp32"))]
+    if int8:
+        plans.append((*_integer_model(run, metadata, target, lstm), run.onnx_file("int8")))
+    for model, _, _ in plans:
+        _refuse_non_finite(model, run)
+    graphs = [_verified(model, scaling, described, lstm_nodes) for model, described, _ in plans]
+    contents = [graph.SerializeToString() for graph in graphs]
+    if int8:
+        _refuse_no_saving(fp32=len(contents[0]), int8=len(contents[1]), path=plans[1][2])
+    files = []
+    for graph, content, (_, described, path) in zip(graphs, contents, plans, strict=True):
+        write_file(path, content)
+        files.append(_describe(graph, described, path, len(content)))
+    last = plans[-1][1]
+    return ExportResult(
+        run=run.path,
+        files=tuple(files),
+        target=last.target,
+        quantized_layers=last.quantized_layers,
+        float_layers=last.float_layers,
+        seconds=time.monotonic() - start,
+    )
+
+
+def weights_fingerprint(run: RunFolder, kind: Precision) -> str:
+    """SHA-256 of the weights in a run folder from which a file of this kind is made; RunFolderError without them."""
+    return sha256(read_bytes(run.weights_file("fp32" if kind == "fp32" else "qat"))).hexdigest()
+
+
+def _metadata_of(run: RunFolder) -> ModelMetadata:
+    config, preprocessing = run.load_config(), run.load_preprocessing()
+    return ModelMetadata(
+        kind="fp32",
+        schema=run.load_effective_schema(),
+        vocabularies={column: v.values for column, v in preprocessing.vocabularies.items()},
+        series=preprocessing.series if preprocessing.mode is ScalingMode.SERIES else None,
+        quantiles=config.model.quantiles,
+        history=config.model.history,
+        horizon=config.model.horizon,
+        weights=weights_fingerprint(run, "fp32"),
+        versions={package: version(package) for package in _PACKAGES},
+        preparation=preprocessing.preparation,
+        fills=preprocessing.fill_values(),
+        target_transform=str(preprocessing.transform),
+    )
+
+
+def _integer_model(
+    run: RunFolder, metadata: ModelMetadata, target: str | None, lstm: LstmForm
+) -> tuple[nn.Module, ModelMetadata]:
+    qat = run.load_qat_model()
+    wanted = qat.scheme if target is None else scheme_for(target)
+    require_safe(qat.scheme, wanted, where=str(run.path))
+    if lstm == "dynamic" and not wanted.dynamic_lstm:
+        raise ExportError(
+            f"the target {wanted.target!r} has no integer LSTM",
+            where=str(run.path),
+            allowed="--lstm dynamic for x86 and x86-vnni; --lstm weights for every target",
+            next_step="Export without --lstm dynamic",
+        )
+    described = replace(
+        metadata,
+        kind="int8",
+        target=wanted.target,
+        lstm=lstm,
+        weights=weights_fingerprint(run, "int8"),
+        quantized_layers=tuple(qat.quantized_layers()),
+        float_layers=(*qat.float_layers(), *_float_operations(lstm)),
+    )
+    return integer_model(qat), described
+
+
+def _float_operations(lstm: LstmForm) -> list[tuple[str, str]]:
+    return [(what, why) for what, why in FLOAT_OPERATIONS.items() if lstm != "dynamic" or what != LSTM_CELL]
+
+
+def _verified(model: nn.Module, scaling: Scaling, metadata: ModelMetadata, lstm_nodes: int) -> ModelProto:
+    graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
+    scheme = scheme_for(metadata.target) if metadata.target else None
+    portable = scheme is not None and scheme.standard_operators_only
+    graph_rules.verify_graph(graph, lstm_nodes=lstm_nodes, portable=portable)
+    if metadata.kind == "int8":
+        graph_rules.verify_integer_graph(graph, int8_weights=_int8_weights(model))
+    if scheme is not None and scheme.explicit_pairs:
+        graph_rules.verify_explicit_pairs(graph)
+    return graph
+
+
+def _refuse_non_finite(model: nn.Module, run: RunFolder) -> None:
+    for name, tensor in model.state_dict().items():
+        if not torch.isfinite(tensor).all():
+            raise ExportError(
+                f"the weight '{name}' holds NaN or infinity",
+                where=str(run.path),
+                allowed="finite weights",
+                next_step="Train again; a lower --learning-rate keeps weights finite",
+            )
+
+
+def _refuse_no_saving(*, fp32: int, int8: int, path: Path) -> None:
+    if int8 >= fp32:
+        raise ExportError(
+            f"the INT8 graph has {int8} bytes, the FP32 graph {fp32}: quantizing saved nothing",
+            where=str(path),
+            next_step="The model is too small for INT8 to pay; raise hidden, or deploy the FP32 file.",
+        )
+
+
+def _describe(graph: ModelProto, metadata: ModelMetadata, path: Path, size: int) -> ExportedFile:
+    return ExportedFile(
+        path=path,
+        kind=metadata.kind,
+        bytes=size,
+        nodes=len(graph.graph.node),
+        opset=next(entry.version for entry in graph.opset_import if entry.domain in graph_rules.STANDARD_DOMAINS),
+        ir_version=graph.ir_version,
+    )
+
+
+def _int8_weights(model: nn.Module) -> int:
+    matrices = (buffer for buffer in model.buffers() if buffer.dtype == torch.int8 and buffer.ndim > 1)
+    return sum(matrix.numel() for matrix in matrices)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name, then rename it, so that no half-written one ever has its name.
+
+    Raises:
+        ExportError: the folder cannot be written to.
+    """
+    try:
+        with written_whole(path) as unfinished:
+            unfinished.write_bytes(content)
+    except OSError as error:
+        raise ExportError(
+            f"the file cannot be written: {error.strerror}",
+            where=str(path),
+            next_step="Make the folder writable or free some space.",
+        ) from None

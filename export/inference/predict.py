@@ -1,0 +1,90 @@
+"""Forecasts of every series of a Parquet file, computed by onnxruntime from an exported file.
+
+Reading goes through the same code as in training, which keeps its rows in torch tensors; the model is the file.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from qat_tft.data.encoding import Encoding
+from qat_tft.data.panel import Panel
+from qat_tft.data.reading.future import can_extend, with_future_rows
+from qat_tft.data.reading.parquet import read_panel
+from qat_tft.data.reading.source import open_source
+from qat_tft.data.transform import TargetTransform
+from qat_tft.data.vocabulary import Vocabulary
+from qat_tft.data.windows import batch_from
+from qat_tft.evaluation.forecast_table import ForecastRows
+from qat_tft.export.inference.origins import Needs, find_origins
+from qat_tft.export.inference.predict_report import Predictions
+from qat_tft.export.inference.session import ForecastSession
+from qat_tft.export.metadata import ModelMetadata
+from qat_tft.export.verify.compare import window_inputs
+
+_BATCH = 64
+
+Paths = str | Path | Sequence[str | Path]
+
+
+def forecast_parquet(
+    file: ForecastSession, paths: Paths, *, origin: str | None = None, future: str | Path | None = None
+) -> Predictions:
+    """Forecast every series of the data from one origin each.
+
+    Args:
+        file: the exported model.
+        paths: a Parquet file, a folder of such files or a list of them, with the columns that the model was
+            trained on. The last rows of a series may lack the target and the observed columns: these are the
+            steps to forecast, whose known columns the model needs. Known columns that the calendar gives need no rows.
+        origin: time up to which the forecasts may know rows. By default, per series, that of the last row with a
+            target; of an earlier one where fewer than ``horizon`` rows follow it.
+        future: a Parquet file or folder with the steps to forecast: the time, the id and the known columns. Then
+            a series without them is skipped, and forecast from no earlier origin.
+
+    Raises:
+        DataError, SchemaError: the data cannot be read, lack a column, or no series is long enough.
+    """
+    metadata = file.metadata
+    read = _read(metadata, paths, future)
+    appended = can_extend(read)
+    rows = with_future_rows(read, metadata.horizon) if appended else read
+    needs = Needs(metadata.preparation.min_history or metadata.history, metadata.horizon, appended)
+    origins = find_origins(rows, needs, at=origin, strict=future is not None)
+    TargetTransform(metadata.target_transform).require_domain(rows)
+    panel = _encoding(metadata).encode(rows)
+    quantiles = np.concatenate([_forecast(file, panel, some) for some in origins.rows.split(_BATCH)])
+    table = ForecastRows.of(panel, paths).table(
+        origins.series.numpy(), origins.rows.numpy(), quantiles, metadata.quantiles
+    )
+    return Predictions(table, len(origins.rows), (*panel.notes, *origins.notes))
+
+
+def _read(metadata: ModelMetadata, paths: Paths, future: str | Path | None) -> Panel:
+    declared = metadata.preparation.source_schema(metadata.schema)
+    if future is None:
+        return read_panel(paths, declared, metadata.preparation, future_rows=True)
+    coming = open_source(future)
+    for column in (*declared.id, declared.time, *declared.known.names):
+        coming.require(column)
+    files = [*open_source(paths).paths, *coming.paths]
+    panel = read_panel(files, declared, metadata.preparation, future_rows=True)
+    expected = tuple(f"column '{column}' is read as missing in" for column in declared.used_columns)
+    notes = tuple(note for note in panel.notes if not note.startswith(expected))  # it need not have the others
+    return replace(panel, notes=notes)
+
+
+def _encoding(metadata: ModelMetadata) -> Encoding:
+    vocabularies = {column: Vocabulary(column, values) for column, values in metadata.vocabularies.items()}
+    return Encoding(vocabularies, metadata.series, metadata.series is not None, metadata.fills)
+
+
+def _forecast(file: ForecastSession, panel: Panel, origins: Tensor) -> npt.NDArray[np.float32]:
+    history, horizon = file.metadata.history, file.metadata.horizon
+    batch = batch_from(panel, origins - history + 1, history, horizon)
+    return file.forecast(window_inputs(batch, torch.arange(len(origins)), file.metadata))

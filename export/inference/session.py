@@ -1,0 +1,168 @@
+"""Forecasts from an ONNX file alone, with onnxruntime and numpy: nothing here needs torch."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime as ort
+
+from qat_tft.errors import DataError, OnnxFileError
+from qat_tft.export.metadata import OUTPUT, InputSpec, ModelMetadata
+
+Array = npt.NDArray[np.generic]
+Quantiles = npt.NDArray[np.float32]
+
+Signature = dict[str, tuple[str, tuple[int | str, ...]]]
+
+_ERRORS_ONLY = 3
+_NULL_CATEGORY = "<null>"  # the name that data/reading/columns.py gives to a null, repeated here to do without torch
+
+
+class ForecastSession:
+    """An exported model, ready to run on the CPU.
+
+    Args:
+        path: a file written by ``qat-tft export``.
+        optimized: run with all of onnxruntime's graph optimizations, or with none of them.
+        threads: threads inside one operator; by default onnxruntime decides.
+        optimized_graph: where onnxruntime shall write the graph that it really runs.
+
+    Raises:
+        OnnxFileError: the file is missing, damaged, not ours or of a later version.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        *,
+        optimized: bool = True,
+        threads: int | None = None,
+        optimized_graph: Path | None = None,
+    ) -> None:
+        self.path = Path(path)
+        self.threads = threads
+        self._session = _open(self.path, optimized, threads, optimized_graph)
+        properties = self._session.get_modelmeta().custom_metadata_map
+        self.metadata = ModelMetadata.from_properties(properties, self.path)
+        self.inputs = self.metadata.inputs()
+
+    def forecast(self, arrays: Mapping[str, Array]) -> Quantiles:
+        """Forecast raw quantiles from raw values.
+
+        Args:
+            arrays: input name to values, one array per entry of ``inputs``. Real values are float32 in the
+                units of the data, categories int64 codes from ``encode``; all share the first dimension.
+
+        Returns:
+            Quantiles of the target in its own units, [batch, horizon, quantiles].
+
+        Raises:
+            DataError: a missing or unknown input, another dtype or shape, NaN or infinity. INT8 arithmetic
+                would hide a NaN (QuantizeLinear turns it into the lowest code), so it is refused up front.
+        """
+        _refuse_unlike(arrays, self.inputs)
+        for spec in self.inputs:
+            _refuse_non_finite(arrays[spec.name], spec)
+        (quantiles,) = self._session.run([OUTPUT], dict(arrays))
+        return np.asarray(quantiles, dtype=np.float32)
+
+    def encode(self, column: str, values: Iterable[object]) -> npt.NDArray[np.int64]:
+        """Codes of a category column's values; a value that training never saw has code 0.
+
+        Raises:
+            DataError: the file has no category column of this name.
+        """
+        vocabularies = self.metadata.vocabularies
+        if column not in vocabularies:
+            raise DataError(
+                f"'{column}' is not a category column of the model",
+                where=str(self.path),
+                allowed=", ".join(vocabularies) or "none, the model has no category columns",
+            )
+        code_of = {value: code for code, value in enumerate(vocabularies[column], start=1)}
+        return np.array([code_of.get(_text(value), 0) for value in values], dtype=np.int64)
+
+    def series_codes(self, ids: Iterable[tuple[str, ...]]) -> npt.NDArray[np.int64]:
+        """Codes of series for the input ``series``; one that training never saw has code 0."""
+        code_of = {name: code for code, name in enumerate(self.metadata.series or (), start=1)}
+        return np.array([code_of.get(tuple(name), 0) for name in ids], dtype=np.int64)
+
+    def signature(self) -> tuple[Signature, Signature]:
+        """Inputs and outputs as the file's graph declares them: name to element type and shape."""
+        inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
+        return _signature(inputs), _signature(outputs)
+
+
+def session_options(*, optimized: bool, threads: int | None) -> ort.SessionOptions:
+    """How every file of ours is run: with all of onnxruntime's optimizations or none, and only errors are told."""
+    options = ort.SessionOptions()
+    options.log_severity_level = _ERRORS_ONLY
+    level = ort.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
+    if threads is not None:
+        options.intra_op_num_threads = threads
+    return options
+
+
+def _text(value: object) -> str:
+    # How a category reads as text in the vocabularies.
+    if value is None:
+        return _NULL_CATEGORY
+    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
+
+
+def _signature(nodes: Iterable[ort.NodeArg]) -> Signature:
+    element = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+    return {node.name: (element.get(node.type, node.type), tuple(node.shape)) for node in nodes}
+
+
+def _open(path: Path, optimized: bool, threads: int | None, graph: Path | None) -> ort.InferenceSession:
+    if not path.is_file():
+        raise OnnxFileError("there is no such file", where=str(path), next_step="`qat-tft export --int8` writes one.")
+    options = session_options(optimized=optimized, threads=threads)
+    if graph is not None:
+        options.optimized_model_filepath = str(graph)
+    try:
+        return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime raises a dozen unrelated classes for a damaged file
+        raise OnnxFileError(
+            f"onnxruntime cannot load this file ({str(error).splitlines()[0]})",
+            where=str(path),
+            next_step="It is damaged or not an ONNX file: export it again with `qat-tft export`.",
+        ) from error
+
+
+def _refuse_unlike(arrays: Mapping[str, Array], specs: tuple[InputSpec, ...]) -> None:
+    names = [spec.name for spec in specs]
+    for name in names:
+        if name not in arrays:
+            raise DataError(f"input '{name}' is missing", allowed=f"the inputs {', '.join(names)}")
+    for name in arrays:
+        if name not in names:
+            raise DataError(f"there is no input '{name}'", allowed=f"the inputs {', '.join(names)}")
+    batch = len(arrays[names[0]]) if arrays[names[0]].ndim else 0
+    for spec in specs:
+        array = arrays[spec.name]
+        shape = (batch, *spec.shape[1:])
+        if array.dtype != np.dtype(spec.dtype) or array.shape != shape or batch == 0:
+            raise DataError(
+                f"input '{spec.name}' is {array.dtype} of shape {array.shape}",
+                allowed=f"{spec.dtype} of shape ({', '.join(str(size) for size in spec.shape)}), "
+                "the same batch of at least 1 for every input",
+            )
+
+
+def _refuse_non_finite(array: Array, spec: InputSpec) -> None:
+    if array.dtype != np.float32:
+        return
+    finite = np.isfinite(array)
+    if finite.all():
+        return
+    place = np.argwhere(~finite)[0]
+    raise DataError(
+        f"input '{spec.name}' holds {array[tuple(place)]} at position {tuple(int(i) for i in place)}",
+        where=f"column '{spec.columns[place[-1]]}'",
+        allowed="finite numbers",
+        next_step="Fill or drop the missing values before forecasting.",
+    )

@@ -1,0 +1,1 @@
+"""Is a file the model that was validated?"""

@@ -1,0 +1,207 @@
+"""The same windows through torch and through onnxruntime, at several batch sizes and optimization levels.
+
+N windows, P horizon, Q quantiles.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.transform import TargetTransform
+from qat_tft.data.windows import Batch
+from qat_tft.errors import DataError, RunFolderError
+from qat_tft.export.build.contract import RawForecaster
+from qat_tft.export.inference.session import ForecastSession
+from qat_tft.export.metadata import SERIES_INPUT, ModelMetadata
+from qat_tft.export.verify.measures import spread_order
+from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
+from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.runs.folder import RunFolder
+from qat_tft.schema import Group
+
+LARGE_BATCH = 64
+SMALL_BATCHES = (1, 3)
+_SMALL_BATCH_ROWS = 6
+_EXTREME = np.float32(100.0)  # how much larger than real values the batch mates are made that must not matter
+
+Array = npt.NDArray[np.float32]
+Inputs = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Raw forecasts [N, P, Q] of the same windows by everyone concerned.
+
+    Attributes:
+        reference: of the torch model that the file was made from; fp32: of the FP32 model.
+        optimized, unoptimized: of the file, at batch 64.
+        small: of the file, optimized, for the first few windows, by smaller batch size.
+        batch_mates_change: largest change of a window's raw forecast when its batch mates are replaced.
+        target: raw, [N, P].
+        units: turn forecasts into what the network put out.
+    """
+
+    reference: Array
+    fp32: Array
+    optimized: Array
+    unoptimized: Array
+    small: Mapping[int, Array]
+    batch_mates_change: float
+    target: Tensor
+    units: "NetworkUnits"
+
+    @property
+    def rows(self) -> int:
+        """Number of windows compared."""
+        return len(self.reference)
+
+
+@dataclass(frozen=True)
+class NetworkUnits:
+    """Turns raw forecasts into what the network itself puts out, before anything is added to it in floating point.
+
+    Errors are measured there: the mean of the data, or the season before that a seasonal model adds to its
+    forecast, is exact whatever the network does, and would make any error look small.
+
+    Attributes:
+        center, scale: [N, P]; a forecast, transformed as the target is, is `center + scale * network`.
+        transform: of the target.
+    """
+
+    center: Tensor
+    scale: Tensor
+    transform: TargetTransform
+
+    @classmethod
+    def of(cls, model: TemporalFusionTransformer, scaling: Scaling, windows: Batch) -> "NetworkUnits":
+        """The units for some windows: those of the scaled target, or of its seasonal differences."""
+        base, spread = torch.zeros_like(windows.target), 1.0
+        if isinstance(model, SeasonalTemporalFusionTransformer):
+            season = scaling.scale_target(windows.historical[..., 0], windows.series)[:, -model.season :]
+            repeats = -(-model.horizon // model.season)
+            base, spread = season.repeat(1, repeats)[:, : model.horizon], float(model.spread)
+        ends = torch.stack([base, base + spread], -1)
+        found = scaling.unstandardize_target(ends, windows.series).double()
+        return cls(found[..., 0], found[..., 1] - found[..., 0], scaling.transform)
+
+    def __call__(self, quantiles: Array) -> Array:
+        """Raw quantiles [n, P, Q] of the first n windows in units of the network's output."""
+        count = len(quantiles)
+        center, scale = self.center[:count].unsqueeze(-1).numpy(), self.scale[:count].unsqueeze(-1).numpy()
+        transformed = self.transform.apply(torch.from_numpy(quantiles)).numpy()
+        return np.asarray((transformed - center) / scale, dtype=np.float32)
+
+
+def compare(file: ForecastSession, run: RunFolder, windows: Batch, seconds: float) -> Comparison:
+    """Forecast the run's check windows with everyone concerned.
+
+    Args:
+        file: the optimized session of the file.
+        run: the run that it was exported from.
+        windows: the run's check windows.
+        seconds: after about this time no further block of 64 windows is begun; the first always is.
+
+    Raises:
+        RunFolderError: the run folder is damaged or holds no check windows.
+    """
+    if not len(windows.target):
+        raise RunFolderError("the run holds no check windows", where=str(run.path), next_step="Train again")
+    scaling = run.load_preprocessing().scaling()
+    fp32_model = run.load_fp32_model()
+    fp32, reference = _torch_models(file.metadata, run, fp32_model, scaling)
+    unoptimized = ForecastSession(file.path, optimized=False, threads=file.threads)
+    order = torch.from_numpy(spread_order(len(windows.target)))
+    answers: list[tuple[Array, ...]] = []
+    end = time.monotonic() + seconds
+    for rows in order.split(LARGE_BATCH):
+        if answers and time.monotonic() > end:
+            break
+        inputs = window_inputs(windows, rows.repeat(LARGE_BATCH)[:LARGE_BATCH], file.metadata)
+        answers.append(
+            tuple(forecast(inputs)[: len(rows)] for forecast in (reference, fp32, file.forecast, unoptimized.forecast))
+        )
+    by_model = [np.concatenate(blocks) for blocks in zip(*answers, strict=True)]
+    compared = order[: len(by_model[0])]
+    return Comparison(
+        reference=by_model[0],
+        fp32=by_model[1],
+        optimized=by_model[2],
+        unoptimized=by_model[3],
+        small={size: _in_batches(file, windows, compared, size) for size in SMALL_BATCHES},
+        batch_mates_change=_batch_mates_change(file, windows, compared),
+        target=windows.target[compared],
+        units=NetworkUnits.of(fp32_model, scaling, windows.windows(compared)),
+    )
+
+
+def window_inputs(windows: Batch, rows: Tensor, metadata: ModelMetadata) -> Inputs:
+    """The file's inputs for some rows of raw windows, whose categories are codes already.
+
+    Raises:
+        DataError: a code is not finite.
+    """
+    inputs: Inputs = {}
+    for group in metadata.schema.groups:
+        values = getattr(windows, group.name)[rows].numpy()
+        if group.real:
+            inputs[group.real_input] = np.ascontiguousarray(values[..., : len(group.real)])
+        if group.category:
+            inputs[group.category_input] = _codes(values[..., len(group.real) :], group)
+    if metadata.series is not None:
+        inputs[SERIES_INPUT] = windows.series[rows].numpy()
+    return inputs
+
+
+def _codes(values: Array, group: Group) -> npt.NDArray[np.int64]:
+    finite = np.isfinite(values)
+    if not finite.all():
+        column = group.category[int(np.argwhere(~finite)[0][-1])]
+        raise DataError(
+            f"category column '{column}' holds a code that is NaN or infinite",
+            allowed="whole numbers from 0",
+            next_step="Restore the run folder from a copy, or train again",
+        )
+    return values.astype(np.int64)
+
+
+class _TorchForecaster:
+    """A torch model that takes and returns what the file does."""
+
+    def __init__(self, forecaster: RawForecaster) -> None:
+        self._forecaster = forecaster.eval()
+
+    @torch.no_grad()
+    def __call__(self, inputs: Inputs) -> Array:
+        tensors = [torch.from_numpy(inputs[spec.name]) for spec in self._forecaster.specs]
+        return np.asarray(self._forecaster(*tensors).numpy())
+
+
+def _torch_models(
+    metadata: ModelMetadata, run: RunFolder, fp32_model: TemporalFusionTransformer, scaling: Scaling
+) -> tuple[_TorchForecaster, _TorchForecaster]:
+    fp32 = _TorchForecaster(RawForecaster(fp32_model, scaling, metadata))
+    if metadata.kind == "fp32":
+        return fp32, fp32
+    return fp32, _TorchForecaster(RawForecaster(run.load_qat_model(), scaling, metadata))
+
+
+def _in_batches(file: ForecastSession, windows: Batch, rows: Tensor, size: int) -> Array:
+    few = rows[:_SMALL_BATCH_ROWS]
+    parts = [few[start : start + size] for start in range(0, len(few), size)]
+    return np.concatenate([file.forecast(window_inputs(windows, part, file.metadata)) for part in parts])
+
+
+def _batch_mates_change(file: ForecastSession, windows: Batch, rows: Tensor) -> float:
+    inputs = window_inputs(windows, rows.repeat(3)[:3], file.metadata)
+    extreme = {name: array.copy() for name, array in inputs.items()}
+    for array in extreme.values():
+        if array.dtype == np.float32:
+            array[1:] *= _EXTREME
+    return float(np.abs(file.forecast(inputs)[0] - file.forecast(extreme)[0]).max())

@@ -1,0 +1,69 @@
+"""`qat-tft backtest`: forecasts of a run from rolling origins, scored beside the naive forecasts."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+import typer
+
+from qat_tft.cli import console
+
+Item = TypeVar("Item")
+
+
+def backtest(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Run: a name under the runs folder, or a path. Default: the latest."),
+    ] = None,
+    parquet_file: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--parquet-file",
+            help="Parquet file or folder with the columns of the run; repeatable. Default: the data of the run.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--from", help="Time of the first target. Default: start of the test part.", metavar="TIME"),
+    ] = None,
+    until: Annotated[
+        str | None,
+        typer.Option(help="Targets lie before this time. Default: end of the test part.", metavar="TIME"),
+    ] = None,
+    stride: Annotated[
+        int | None, typer.Option(min=1, help="Rows from one origin of a series to the next. Default: the horizon.")
+    ] = None,
+    max_windows: Annotated[
+        int | None, typer.Option(min=1, help="Most origins over all series, evenly spaced. Default: all.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="Parquet file to keep every forecast in, with its target. Default: none."),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of onnxruntime. Default: as many as it likes.")
+    ] = None,
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every step and series.")] = False,
+) -> None:
+    """Forecast from rolling origins with the FP32 and the INT8 file of a run, and score them beside naive forecasts.
+
+    q-risk, MAE, MASE, bias and coverage: overall, by step of the horizon and by series. Without exported files the
+    models run in torch. Windows go through in batches, so that memory does not grow with their number.
+    """
+    from qat_tft.export.inference.run_backtest import Span, backtest_run
+    from qat_tft.runs.folder import RunFolder
+
+    folder = RunFolder.find(run, runs_dir)
+    console.note(f"Backtesting {folder.path}")
+    span = Span(since, until, stride, max_windows)
+    report = backtest_run(folder, span, files=parquet_file or (), out=out, threads=threads, track=_tracked)
+    console.emit(report, json=json)
+
+
+def _tracked(batches: Iterable[Item], count: int) -> Iterable[Item]:
+    from rich.progress import track
+
+    return track(batches, "origins", count, console=console.messages(), transient=True)

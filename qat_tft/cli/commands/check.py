@@ -1,0 +1,51 @@
+"""`qat-tft check`: is an ONNX file the model that was validated?"""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qat_tft.cli import console
+from qat_tft.errors import CheckFailed
+
+
+def check(
+    model: Annotated[
+        Path | None, typer.Argument(help="ONNX file. Default: the INT8 file of the run, else its FP32 file.")
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            help="Run that it was exported from: a name or a path. Default: the folder of MODEL, else the latest."
+        ),
+    ] = None,
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    seconds: Annotated[
+        float,
+        typer.Option(min=0.0, help="Compare no further block of 64 windows after this many seconds."),
+    ] = 10.0,
+    layers: Annotated[bool, typer.Option("--layers", help="Show every quantized layer, worst first.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Run a file in onnxruntime on the run's real test windows and compare it with the trained model.
+
+    Names, shapes, types, values at batch 1, 3 and 64 with optimizations on and off, each layer by itself, other
+    runtimes, q-risk, bytes, integer operators and latency. The report also goes to check.json in the run folder. Exit
+    code 1: it failed.
+    """
+    from qat_tft.export.verify.check import check_model, find_export
+    from qat_tft.export.verify.check_report import Detailed
+    from qat_tft.runs.folder import RunFolder
+
+    folder = RunFolder.find(run, runs_dir) if run is not None or model is None else None
+    if model is None:
+        assert folder is not None
+        model = find_export(folder)
+    console.note(f"Checking {model}")
+    report = check_model(model, folder, seconds=seconds)
+    console.emit(Detailed(report) if layers else report, json=json)
+    if report.passed:
+        return
+    if json:  # standard output holds one object, and it has the reasons
+        raise typer.Exit(CheckFailed.exit_code)
+    report.require_passed()

@@ -1,0 +1,46 @@
+"""`qat-tft export`: a run's ONNX files."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from qat_tft.cli import console
+from qat_tft.errors import ConfigError
+
+
+def export(
+    run: Annotated[
+        str | None,
+        typer.Argument(help="Run to export: a name under the runs folder, or a path. Default: the latest."),
+    ] = None,
+    int8: Annotated[bool, typer.Option("--int8", help="Also write model.int8.onnx.")] = False,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Machine that the INT8 file is for. Default: the one that the model was trained for; another one "
+            "must allow its ranges.",
+            metavar="x86|x86-vnni|arm64|tensorrt|portable",
+        ),
+    ] = None,
+    lstm: Annotated[
+        Literal["weights", "dynamic"],
+        typer.Option(
+            help="In the INT8 file, weights: LSTM weights in 8 bits, the cell in floating point, exact. dynamic (x86 "
+            "and x86-vnni): onnxruntime's integer LSTM, less exact, and the rows of a batch influence each other.",
+        ),
+    ] = "weights",
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Write [bold]model.fp32.onnx[/] and, with --int8, [bold]model.int8.onnx[/] into a run folder.
+
+    Nothing but the run folder is needed. Raw values go in and raw quantiles come out of both files.
+    """
+    from qat_tft.export.build.run_export import export_run
+    from qat_tft.runs.folder import RunFolder
+
+    if not int8 and (target is not None or lstm != "weights"):
+        raise ConfigError("--target and --lstm are about the INT8 file", next_step="Add --int8")
+    folder = RunFolder.find(run, runs_dir)
+    console.note(f"Exporting {folder.path}")
+    console.emit(export_run(folder, int8=int8, target=target, lstm=lstm), json=json)

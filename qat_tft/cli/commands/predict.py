@@ -1,0 +1,50 @@
+"""`qat-tft predict`: forecasts from an ONNX file and a Parquet file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qat_tft.cli import console
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="ONNX file written by `qat-tft export`.")],
+    parquet_file: Annotated[
+        list[Path],
+        typer.Option("--parquet-file", help="Parquet file or folder with the training data's columns; repeatable."),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")] = Path("forecasts.parquet"),
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            help="Time up to which forecasts may know rows. Default: the latest possible, per series.", metavar="TIME"
+        ),
+    ] = None,
+    future_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--future-file",
+            help="Parquet file or folder with the rows to forecast: time, id and known columns. "
+            "Default: the last rows of the data, those without a target.",
+            show_default=False,
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of onnxruntime. Default: as many as it likes.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Forecast the next steps of every series in a Parquet file, with onnxruntime.
+
+    The last rows of a series may lack the target and the observed columns: they are the steps to forecast, unless a
+    second file has them. A model that knows the calendar alone, or nothing, of the future needs no such rows.
+    """
+    from qat_tft.export.inference.predict import forecast_parquet
+    from qat_tft.export.inference.predict_report import write_predictions
+    from qat_tft.export.inference.session import ForecastSession
+
+    file = ForecastSession(model, threads=threads)
+    paths = parquet_file[0] if len(parquet_file) == 1 else parquet_file
+    predictions = forecast_parquet(file, paths, origin=origin, future=future_file)
+    console.emit(write_predictions(predictions, out), json=json)

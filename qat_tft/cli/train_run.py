@@ -1,0 +1,126 @@
+"""What `qat-tft train` does once its options are read: start or resume a run, show it, export if asked."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import RenderableType
+
+from qat_tft.cli import console
+from qat_tft.cli.display.training_progress import TrainingDisplay
+from qat_tft.cli.options.roles import Roles, choose_schema
+from qat_tft.cli.options.settings import configuration, every_setting, naming_options
+from qat_tft.config import DEMO, RunConfig, read_config_file
+from qat_tft.data.sample.samples import embedded_temperatures, schema_path
+from qat_tft.errors import ConfigError
+from qat_tft.export.build.export_report import ExportResult
+from qat_tft.export.build.run_export import export_run
+from qat_tft.schema import Schema
+from qat_tft.training import job
+from qat_tft.training.interrupt import Interrupted
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run, and its export where one was asked for."""
+
+    run: job.FinishedRun
+    export: ExportResult | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the results of the run, its folder and its export."""
+        value = {"folder": str(self.run.folder.path), **self.run.results.to_json()}
+        return {**value, "export": self.export.to_json()} if self.export else value
+
+    def tables(self) -> Sequence[RenderableType]:
+        """Return the tables of the results and of the export."""
+        return [
+            *self.run.results.tables(),
+            f"Run folder: {self.run.folder.path}",
+            *(self.export.tables() if self.export else ()),
+        ]
+
+
+def start(
+    given: dict[str, Any],
+    roles: dict[str, str],
+    *,
+    schema_file: str | None,
+    config_file: str | None,
+    runs_dir: str,
+    name: str | None,
+) -> Trained:
+    """Train a new run from options and an optional configuration file.
+
+    Raises:
+        UserError: an option, file or value cannot be used.
+        Exit: with 130, after Ctrl-C.
+    """
+    base = read_config_file(config_file) if config_file else {}
+    if not config_file and "data.parquet_files" not in given:
+        console.note(f"No --parquet-file: embedded temperatures, with {_listed(DEMO)} unless given")
+        base = DEMO
+    with naming_options(given if config_file else every_setting()):
+        config = configuration(given, base, where=config_file or "the options")
+        schema = _schema(config, Roles(**roles), schema_file, config_file)
+        return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))
+
+
+def go_on(runs_dir: str, name: str | None) -> Trained:
+    """Resume an interrupted run with the settings it was started with.
+
+    Raises:
+        UserError: there is no such run, or its files or data cannot be used.
+        Exit: with 130, after Ctrl-C.
+    """
+    return _shown(lambda display: job.resume(runs_dir, name, progress=display))
+
+
+def refuse_changes(settings: Sequence[str], *, schema: str | None, config: str | None, name: str | None) -> None:
+    """Refuse options that would change a run which is resumed.
+
+    Raises:
+        ConfigError: one was given.
+    """
+    files = {"--schema": schema, "--config": config, "--name": name}
+    changes = [*settings, *(option for option, value in files.items() if value is not None)]
+    if changes:
+        raise ConfigError(
+            f"a resumed run keeps its settings, so {', '.join(changes)} cannot be given",
+            allowed="--resume with --runs-dir and --json",
+            next_step="Start a new run for other settings",
+        )
+
+
+def _shown(run: Callable[[TrainingDisplay], job.FinishedRun]) -> Trained:
+    try:
+        with TrainingDisplay() as display:
+            finished = run(display)
+    except Interrupted as stop:
+        console.note(f"Interrupted, state saved. Go on with `qat-tft train --resume {stop.name}`.")
+        raise typer.Exit(_INTERRUPTED) from None
+    if not finished.folder.load_config().quantization.use_int8:
+        return Trained(finished, None)
+    console.note("Exporting the ONNX files")
+    return Trained(finished, export_run(finished.folder, int8=True))
+
+
+def _listed(settings: dict[str, dict[str, Any]]) -> str:
+    return ", ".join(f"{key} {value}" for part in settings.values() for key, value in part.items())
+
+
+def _schema(config: RunConfig, roles: Roles, schema_file: str | None, config_file: str | None) -> Schema | None:
+    files = config.data.parquet_files or (str(embedded_temperatures()[0]),)
+    beside = [Path(config_file).with_name("schema.toml")] if config_file else []
+    beside += [schema_path(Path(files[0]))]
+    found = Path(schema_file) if schema_file else next((path for path in beside if path.is_file()), None)
+    chosen = choose_schema(files, roles, found)
+    if chosen is None:
+        return None
+    if config.data.parquet_files or roles.given:
+        console.note(chosen.note)
+    return chosen.schema

@@ -1,0 +1,170 @@
+"""The device that tensors live on: chosen, its memory measured, its random numbers kept. Every CUDA branch is here."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import cache
+from pathlib import Path
+
+import psutil
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import Tensor
+
+from qat_tft.errors import ConfigError
+
+MIB = 2**20
+
+_STATUS, _CLEAR_REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+_PHRASES = ("DefaultCPUAllocator", "CUDA error: out of memory", "STATUS_ALLOC_FAILED")
+"""What torch's allocators and CUDA's libraries say in a plain RuntimeError."""
+ONEDNN_FAILURES = ("could not create a primitive", "could not execute a primitive")
+"""All that oneDNN, which runs the LSTM on CPUs, says when it gets no memory; then it fails for ever in a process."""
+
+
+def make_accelerator(device: str, precision: str, accumulation: int = 1) -> Accelerator:
+    """Return the accelerator for a device, a number format and a number of accumulated batches.
+
+    Args:
+        device: "auto", "cpu" or "cuda".
+        precision: "fp32", "bf16" or "fp16".
+        accumulation: batches whose gradients are added before a step.
+
+    Raises:
+        ConfigError: the device or format is not there, or several processes were launched.
+    """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError("no CUDA device is available", where="training.device", allowed="auto, cpu")
+    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    if precision == "fp16" and on_cpu:
+        raise ConfigError("fp16 needs a CUDA device", where="training.precision", allowed="fp32, bf16")
+    # accelerate keeps its choice for the whole process; a later run may choose otherwise
+    AcceleratorState._reset_state(reset_partial_state=True)
+    accelerator = Accelerator(
+        cpu=on_cpu,
+        mixed_precision="no" if precision == "fp32" else precision,
+        gradient_accumulation_steps=accumulation,
+    )
+    if accelerator.num_processes > 1:
+        raise ConfigError(
+            f"{accelerator.num_processes} processes were launched",
+            allowed="one process",
+            next_step="Run `qat-tft train` directly",
+        )
+    return accelerator
+
+
+def half_precision(precision: str, device: torch.device) -> torch.dtype:
+    """Return the 16-bit format that stands for `precision` on a device; on the CPU fp16 counts as bf16, as wide."""
+    return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.bfloat16
+
+
+@cache
+def cpu_runs_bf16_lstm() -> bool:
+    """Whether oneDNN has an LSTM in bf16 for this CPU, forward and backward; without AVX-512 it has none.
+
+    It is asked by running one: what a CPU's flags promise is not what a build of oneDNN offers.
+    """
+    try:
+        with torch.random.fork_rng(devices=()), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
+            torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))[0].sum().backward()
+    except RuntimeError:
+        return False
+    return True
+
+
+def is_out_of_memory(failure: BaseException) -> bool:
+    """Say whether a failure means that memory ran out, on the CPU or on CUDA."""
+    if isinstance(failure, MemoryError | torch.OutOfMemoryError):
+        return True
+    if not isinstance(failure, RuntimeError):
+        return False
+    said = str(failure).strip()
+    return said in ONEDNN_FAILURES or any(phrase in said for phrase in _PHRASES)
+
+
+def release_cached_memory() -> None:
+    """Give back to the device what torch's allocator keeps for later; nothing to do on the CPU."""
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def free_bytes(device: torch.device) -> int:
+    """Return how much memory is free on a device."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return int(psutil.virtual_memory().available)
+
+
+def allocated_peak(function: Callable[[], object], device: torch.device) -> int | None:
+    """Return the peak that a function adds to what the device's allocator holds; None on the CPU, which keeps none."""
+    if device.type != "cuda":
+        return None
+    torch.cuda.synchronize(device)
+    torch.cuda.reset_peak_memory_stats(device)
+    start = torch.cuda.memory_allocated(device)
+    function()
+    torch.cuda.synchronize(device)
+    return int(torch.cuda.max_memory_allocated(device)) - start
+
+
+def seconds_of(function: Callable[[], object], device: torch.device) -> float:
+    """Return the seconds that a function takes until the device has done its work."""
+    start = time.perf_counter()
+    function()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def peak_taken(device: torch.device) -> int:
+    """Return the most bytes taken so far: by the allocator from a CUDA device, by this process on the CPU."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_reserved(device))
+    return int(peak_process_mib() * MIB)
+
+
+def peak_process_mib() -> float:
+    """Return the peak of this process's memory, in MiB: allocated on CUDA, resident on the CPU.
+
+    It counts from the last `forget_peak` on Linux and CUDA, elsewhere from the start of the process.
+    """
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
+        return torch.cuda.max_memory_allocated() / MIB
+    if sys.platform == "win32":
+        return float(psutil.Process().memory_info().peak_wset) / MIB
+    if _STATUS.exists():
+        peak = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(peak.split()[1]) * 1024 / MIB
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / MIB  # bytes on macOS
+
+
+def forget_peak() -> None:
+    """Count the peak from here, where the system can: proc(5), clear_refs, value 5."""
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    with contextlib.suppress(OSError):
+        _CLEAR_REFS.write_text("5")
+
+
+def random_state() -> dict[str, Tensor]:
+    """Return the state of torch's random generators: CPU and every CUDA device, as bytes."""
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        for index, state in enumerate(torch.cuda.get_rng_state_all()):
+            states[f"cuda{index}"] = state
+    return states
+
+
+def restore_random_state(states: Mapping[str, Tensor]) -> None:
+    """Set torch's random generators; a device that is not there any more is passed over."""
+    torch.set_rng_state(states["cpu"])
+    for index in range(torch.cuda.device_count()):
+        if f"cuda{index}" in states:
+            torch.cuda.set_rng_state(states[f"cuda{index}"], index)

@@ -1,0 +1,22 @@
+"""What forecasts, quantiles and shares are called where people read them."""
+
+NAIVE = "seasonal_naive"
+LAST = "last_value"
+TITLES = {
+    NAIVE: "seasonal naive",
+    LAST: "last value",
+    "fp32": "FP32",
+    "ptq": "calibrated only (PTQ)",
+    "qat": "QAT",
+    "int8": "INT8 file",
+}
+
+
+def quantile_name(level: float) -> str:
+    """Return the usual name of a quantile: P50 for 0.5, P2.5 for 0.025."""
+    return f"P{level * 100:.6g}"
+
+
+def signed_percent(share: float, digits: int = 1) -> str:
+    """Return a share as percent with its sign, with a real minus sign."""
+    return f"{share * 100:+.{digits}f} %".replace("-", "\N{MINUS SIGN}")

@@ -1,0 +1,112 @@
+"""Forecasts of a model over the windows of a part, and how good they are.
+
+Legend: N windows, F horizon, Q quantiles.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.windows import Batch, Windows
+from qat_tft.errors import NonFiniteLossError
+from qat_tft.evaluation.nonfinite import explain_batch
+from qat_tft.model.loss import Loss, present_windows, q_risk
+
+
+class Forecasts(NamedTuple):
+    """Forecasts and what came, in the target's own unit."""
+
+    quantiles: Tensor  # [N, F, Q]
+    target: Tensor  # [N, F]
+
+    def q_risk(self, levels: tuple[float, ...]) -> dict[float, float]:
+        """Return the normalised quantile loss of each level (Lim et al. 2021, equation 26)."""
+        return dict(zip(levels, q_risk(self.quantiles, self.target, levels).tolist(), strict=True))
+
+
+def forecast_windows(
+    model: nn.Module,
+    scaling: Scaling,
+    windows: Windows,
+    indices: Tensor,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> Forecasts:
+    """Forecast the windows at `indices` and scale back; the model is left in the mode it was in."""
+    quantiles, targets = [], []
+    with evaluating(model):
+        for batch in batches_at(windows, indices, batch_size, device):
+            quantiles.append(raw_quantiles(model, scaling, batch).cpu())
+            targets.append(batch.target.cpu())
+    return Forecasts(torch.cat(quantiles), torch.cat(targets))
+
+
+def raw_quantiles(model: nn.Module, scaling: Scaling, batch: Batch) -> Tensor:
+    """Forecast one batch of raw windows: quantiles [B, F, Q] in the target's own unit."""
+    inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+    return scaling.unscale_target(model(*inputs).quantiles, batch.series)
+
+
+def validation_loss(
+    model: nn.Module,
+    scaling: Scaling,
+    windows: Windows,
+    indices: Tensor,
+    *,
+    loss: Loss,
+    batch_size: int,
+    device: torch.device,
+) -> float:
+    """Return the mean loss on the scaled target, where it is there, over the windows at `indices`.
+
+    Raises:
+        NonFiniteLossError: the loss of a batch is not finite; the message names the columns that made it so.
+    """
+    total, weights = 0.0, 0.0
+    with evaluating(model):
+        for batch in batches_at(windows, indices, batch_size, device):
+            inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+            target = scaling.scale_target(batch.target, batch.series)
+            value = float(loss(model(*inputs), target))
+            if not math.isfinite(value):
+                raise NonFiniteLossError(
+                    f"the validation loss is {value}; {explain_batch(windows.panel.schema, inputs, target)}",
+                    next_step="Mend those values, or lower training.learning_rate",
+                )
+            weight = present_windows(target)
+            total += value * weight
+            weights += weight
+    return total / weights if weights else 0.0
+
+
+def even_indices(count: int, limit: int) -> Tensor:
+    """Return all of 0 .. count - 1, or `limit` of them evenly spaced, ascending, int64."""
+    if count <= limit:
+        return torch.arange(count)
+    return torch.arange(limit) * (count - 1) // max(1, limit - 1)
+
+
+def batches_at(windows: Windows, indices: Tensor, size: int, device: torch.device) -> Iterator[Batch]:
+    """Yield the windows at `indices` in order, `size` at a time, on `device`."""
+    for chunk in indices.split(size):
+        yield windows[chunk].to(device)
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Without gradients and in evaluation mode inside the block; the mode before it is restored."""
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        model.train(was_training)

@@ -1,0 +1,1 @@
+"""Runs: what a run folder holds, its data, its models, its results."""

@@ -1,0 +1,101 @@
+"""From configuration to modules: the one place where settings become plain arguments."""
+
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from qat_tft.config import ModelConfig, QuantizationConfig, RunConfig, TrainingConfig
+from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.device import make_accelerator
+from qat_tft.errors import ConfigError
+from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
+from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.scheme import scheme_for
+from qat_tft.schema import GroupSize, Schema
+
+
+def build_model(
+    config: ModelConfig, preprocessing: Preprocessing, schema: Schema, *, spread: float = 1.0
+) -> TemporalFusionTransformer:
+    """Return a new floating-point model; its weights come from torch's global random generator.
+
+    Args:
+        config: the shape; `seasonal_difference` left open counts as none.
+        preprocessing: knows how wide each group is.
+        schema: the schema that the preprocessing was fitted for.
+        spread: usual size of a seasonal difference; weights that are loaded later bring their own.
+    """
+    return model_of_sizes(config, preprocessing.group_sizes(schema), spread=spread)
+
+
+def model_of_sizes(
+    config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize], *, spread: float = 1.0
+) -> TemporalFusionTransformer:
+    """Return a new floating-point model for the widths of the static, historical and future group."""
+    shape: dict[str, Any] = {
+        "history": config.history,
+        "horizon": config.horizon,
+        "hidden": config.hidden,
+        "heads": config.heads,
+        "dropout": config.dropout,
+        "quantiles": config.quantiles,
+        "encoder_layers": config.encoder_layers,
+        "selection_chunk": config.selection_chunk,
+    }
+    if config.seasonal_difference:
+        return SeasonalTemporalFusionTransformer(*sizes, season=config.seasonal_difference, spread=spread, **shape)
+    return TemporalFusionTransformer(*sizes, **shape)
+
+
+def build_qat_model(
+    model: TemporalFusionTransformer, target: str, *, float_layers: tuple[str, ...] = (), learned_ranges: bool = False
+) -> QATTemporalFusionTransformer:
+    """Return a quantization-aware copy of a floating-point model for a target profile.
+
+    Args:
+        model: the floating-point model.
+        target: name of the target profile.
+        float_layers: names of layers to leave in floating point.
+        learned_ranges: whether the scales of activations are trained.
+
+    Raises:
+        ConfigError: no target profile has that name, no layer has one of those names, or none is left to quantize.
+    """
+    scheme = scheme_for(target)
+    try:
+        return QATTemporalFusionTransformer(model, scheme, frozenset(float_layers), learned_ranges=learned_ranges)
+    except ValueError as unusable:
+        raise ConfigError(str(unusable), where="quantization.float_layers") from None
+
+
+def configured_qat_model(
+    model: TemporalFusionTransformer, settings: QuantizationConfig
+) -> QATTemporalFusionTransformer:
+    """Return the quantization-aware copy of a floating-point model that the settings ask for.
+
+    Raises:
+        ConfigError: as `build_qat_model`.
+    """
+    learned = settings.qat_ranges == "learned"
+    return build_qat_model(model, settings.target, float_layers=settings.float_layers, learned_ranges=learned)
+
+
+def accelerator_for(config: TrainingConfig) -> Accelerator:
+    """Return the accelerator for the device, number format and accumulation of a configuration.
+
+    Raises:
+        ConfigError: as `make_accelerator`.
+    """
+    return make_accelerator(config.device, config.precision, config.accumulation)
+
+
+def refuse_unknown_layers(config: RunConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> None:
+    """Check `quantization.float_layers` before any training, on a model without memory.
+
+    Raises:
+        ConfigError: the model has no layer of such a name, or none is left to quantize.
+    """
+    with torch.device("meta"):
+        configured_qat_model(model_of_sizes(config.model, sizes), config.quantization)

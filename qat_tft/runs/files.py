@@ -1,0 +1,131 @@
+"""Text, JSON and tensors of a run folder, written whole or not at all, read with errors that name the file."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from qat_tft.atomic import written_whole
+from qat_tft.errors import RunFolderError
+
+FORMAT = "qat-tft"
+"""What the header of every tensor file of ours says under `format`."""
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    try:
+        with written_whole(path) as unfinished:
+            unfinished.write_text(text, encoding="utf-8")
+    except OSError as failure:
+        raise _cannot_write(path, failure) from None
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write one JSON object, indented, whole or not at all.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], *, kind: str, **header: str) -> None:
+    """Write a safetensors file whose header names our format and the kind of its content.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    try:
+        with written_whole(path) as unfinished:
+            save_file(plain, unfinished, metadata={"format": FORMAT, "kind": kind, **header})
+    except (OSError, SafetensorError) as failure:
+        raise _cannot_write(path, failure) from None
+
+
+def read_text(path: Path) -> str:
+    """Return a text file of a run folder.
+
+    Raises:
+        RunFolderError: the file is missing or not text.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        raise _cannot_read(path, failure) from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file of a run folder.
+
+    Raises:
+        RunFolderError: the file is missing or cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as failure:
+        raise _cannot_read(path, failure) from None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file of a run folder.
+
+    Raises:
+        RunFolderError: the file is missing, cut short or no JSON object.
+    """
+    try:
+        value = json.loads(read_text(path))
+    except ValueError as broken:
+        raise RunFolderError(f"not JSON, or cut short: {broken}", where=str(path), next_step=_AGAIN) from None
+    if not isinstance(value, dict):
+        raise RunFolderError("not a JSON object", where=str(path), next_step=_AGAIN)
+    return value
+
+
+def read_tensors(path: Path, *, kind: str) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return the tensors and the header of a file that `write_tensors` wrote.
+
+    Raises:
+        RunFolderError: the file is missing, cut short, not ours, or of another kind.
+    """
+    if not path.is_file():
+        raise _cannot_read(path, FileNotFoundError(2, "no such file"))
+    try:
+        with safe_open(path, framework="pt") as opened:
+            header = dict(opened.metadata() or {})
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+    except (OSError, SafetensorError) as failure:
+        raise RunFolderError(
+            f"cut short or not a safetensors file: {failure}", where=str(path), next_step=_AGAIN
+        ) from None
+    if header.get("format") != FORMAT:
+        raise RunFolderError("not written by qat-tft", where=str(path), next_step=_AGAIN)
+    if header.get("kind") != kind:
+        raise RunFolderError(
+            f"holds {header.get('kind')!r}, not {kind!r}", where=str(path), allowed=kind, next_step=_AGAIN
+        )
+    return tensors, header
+
+
+_AGAIN = "Restore that file from a copy, or train again with `qat-tft train`"
+
+
+def _cannot_write(path: Path, failure: Exception) -> RunFolderError:
+    reason = getattr(failure, "strerror", None) or failure
+    return RunFolderError(
+        f"cannot write: {reason}", where=str(path), next_step="Free space there, or choose another --runs-dir"
+    )
+
+
+def _cannot_read(path: Path, failure: Exception) -> RunFolderError:
+    reason = getattr(failure, "strerror", None) or "not UTF-8 text"
+    return RunFolderError(f"cannot read: {reason}", where=str(path), next_step=_AGAIN)

@@ -1,0 +1,357 @@
+"""The run folder `runs/NAME/`: where a run keeps its files, how it is found, and how its models come back."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import nn
+
+from qat_tft.config import RunConfig
+from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.windows import Batch
+from qat_tft.errors import RunFolderError, UserError
+from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer, ranges_of, state_for
+from qat_tft.quantization.ranges import Phase
+from qat_tft.runs import files, layout
+from qat_tft.runs.build import build_model, configured_qat_model
+from qat_tft.runs.layout import LATEST, UNFINISHED, FileKind, WeightsKind
+from qat_tft.runs.results import RunResults
+from qat_tft.schema import Schema
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+
+Parsed = TypeVar("Parsed")
+
+
+class RunFolder:
+    """The files of one run.
+
+    A run trains in `NAME.unfinished`, where it can be resumed; the finished folder is renamed to `NAME`.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    @property
+    def name(self) -> str:
+        """The name of the run, the same before and after it finished."""
+        return self.path.name.removesuffix(UNFINISHED)
+
+    @classmethod
+    def create(cls, root: str | Path, name: str | None = None) -> RunFolder:
+        """Make the folder of a new, unfinished run; without a name, the time names it.
+
+        Raises:
+            RunFolderError: the name is not usable or taken, or the folder cannot be written.
+        """
+        root = Path(root)
+        name = _free_name(root) if name is None else _usable(name)
+        folder = cls(root / f"{name}{UNFINISHED}")
+        if (root / name).exists() or folder.path.exists():
+            state = "unfinished" if folder.path.exists() else "finished"
+            raise RunFolderError(
+                f"there is a {state} run of that name already",
+                where=str(root / name),
+                next_step=f"Choose another --name{f', or --resume {name}' if state == 'unfinished' else ''}",
+            )
+        try:
+            folder.path.mkdir(parents=True)
+        except OSError as failure:
+            raise RunFolderError(
+                f"cannot make the run folder: {failure.strerror}",
+                where=str(folder.path),
+                next_step="Choose a writable folder with --runs-dir",
+            ) from None
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path) -> RunFolder:
+        """Return a finished run's folder.
+
+        Raises:
+            RunFolderError: there is none at `path`, or it is unfinished.
+        """
+        path = Path(path)
+        if path.name.endswith(UNFINISHED) or not path.exists():
+            unfinished = path.with_name(path.name.removesuffix(UNFINISHED) + UNFINISHED)
+            if unfinished.is_dir():
+                name = unfinished.name.removesuffix(UNFINISHED)
+                raise RunFolderError(
+                    "this run is not finished",
+                    where=str(path),
+                    next_step=f"Finish it with `qat-tft train --resume {name}`",
+                )
+        if not path.is_dir():
+            raise RunFolderError("no run folder", where=str(path), next_step="Train one with `qat-tft train`")
+        if not (path / layout.CONFIG).is_file():
+            raise RunFolderError(
+                "not a run folder: it has no config.toml",
+                where=str(path),
+                next_step="Name a folder that `qat-tft train` wrote",
+            )
+        return cls(path)
+
+    @classmethod
+    def latest(cls, root: str | Path) -> RunFolder:
+        """Return the newest finished run under `root`.
+
+        Raises:
+            RunFolderError: there is no finished run.
+        """
+        pointer = Path(root) / LATEST
+        if not pointer.is_file():
+            raise RunFolderError(
+                "no finished run", where=str(root), next_step="Train one with `qat-tft train`, or name a run"
+            )
+        return cls.open(Path(root) / files.read_text(pointer).strip())
+
+    @classmethod
+    def find(cls, run: str | None, root: str | Path) -> RunFolder:
+        """Return the run a user means: a path, a name under `root`, or the newest one for None.
+
+        Raises:
+            RunFolderError: there is no such finished run.
+        """
+        if run is None or run == LATEST:
+            return cls.latest(root)
+        here = Path(root) / run
+        return cls.open(here if here.is_dir() or not Path(run).is_dir() else run)
+
+    @classmethod
+    def unfinished(cls, root: str | Path, name: str | None = None) -> RunFolder:
+        """Return an unfinished run: the one called `name`, or the one written to last.
+
+        Raises:
+            RunFolderError: there is no such unfinished run.
+        """
+        root = Path(root)
+        waiting = sorted(root.glob(f"*{UNFINISHED}"), key=lambda path: path.stat().st_mtime)
+        if name is None and waiting:
+            return cls(waiting[-1])
+        wanted = root / f"{_usable(name)}{UNFINISHED}" if name else root
+        if name and wanted.is_dir():
+            return cls(wanted)
+        if name and (root / name).is_dir():
+            raise RunFolderError("this run is finished: nothing to resume", where=str(root / name))
+        names = ", ".join(path.name.removesuffix(UNFINISHED) for path in waiting)
+        raise RunFolderError(
+            f"no unfinished run called {name!r}" if name else "no unfinished run",
+            where=str(root),
+            allowed=names,
+            next_step="Start one with `qat-tft train`",
+        )
+
+    def finish(self) -> None:
+        """Rename the folder to its final name and make it the latest run.
+
+        Raises:
+            RunFolderError: the file system refuses.
+        """
+        final = self.path.with_name(self.name)
+        try:
+            os.rename(self.path, final)
+        except OSError as failure:
+            raise RunFolderError(f"cannot rename to {final}: {failure.strerror}", where=str(self.path)) from None
+        self.path = final
+        files.write_text(final.parent / LATEST, f"{self.name}\n")
+
+    def write_setup(self, config: RunConfig, schema: Schema, preprocessing: Preprocessing) -> None:
+        """Write what is known before the first step: config.toml, schema.toml, preprocessing.json."""
+        self.write_config(config)
+        files.write_text(self.path / layout.SCHEMA, schema.to_toml())
+        files.write_json(self.path / layout.PREPROCESSING, preprocessing.to_json())
+
+    def write_weights(self, kind: WeightsKind, weights: dict[str, torch.Tensor]) -> None:
+        """Write fp32.safetensors or qat.safetensors."""
+        files.write_tensors(self.weights_file(kind), weights, kind=kind)
+
+    def write_check_windows(self, windows: Batch) -> None:
+        """Write check_windows.safetensors: raw windows of the test part."""
+        files.write_tensors(self.path / layout.CHECK_WINDOWS, windows._asdict(), kind="windows")
+
+    def write_results(self, results: RunResults) -> None:
+        """Write results.json."""
+        files.write_json(self.path / layout.RESULTS, results.to_json())
+
+    def write_check(self, report: Mapping[str, Any]) -> None:
+        """Write check.json."""
+        files.write_json(self.path / layout.CHECK, report)
+
+    def load_config(self) -> RunConfig:
+        """Return the run's configuration.
+
+        Raises:
+            RunFolderError: config.toml is missing or not a configuration of this version.
+        """
+        return _parsed(self.path / layout.CONFIG, RunConfig.from_toml)
+
+    def load_schema(self) -> Schema:
+        """Return the run's schema.
+
+        Raises:
+            RunFolderError: schema.toml is missing or not a schema.
+        """
+        return _parsed(self.path / layout.SCHEMA, Schema.from_toml)
+
+    def load_effective_schema(self) -> Schema:
+        """Return the run's schema with the columns that its preparation derives: what model and files see.
+
+        Raises:
+            RunFolderError: as `load_schema` and `load_preprocessing`.
+        """
+        return self.load_preprocessing().preparation.effective_schema(self.load_schema())
+
+    def load_preprocessing(self) -> Preprocessing:
+        """Return the vocabularies and scaling statistics that the run fitted.
+
+        Raises:
+            RunFolderError: preprocessing.json is missing, cut short or not ours.
+        """
+        path = self.path / layout.PREPROCESSING
+        value = files.read_json(path)
+        try:
+            return Preprocessing.from_json(value)
+        except ValueError as problem:
+            raise RunFolderError(f"not the preprocessing of a run: {problem}", where=str(path)) from None
+
+    def load_fp32_model(self) -> TemporalFusionTransformer:
+        """Return the floating-point model in evaluation mode.
+
+        Raises:
+            RunFolderError: a file is missing, cut short, not ours, or does not fit the configuration.
+        """
+        model = build_model(self.load_config().model, self.load_preprocessing(), self.load_effective_schema())
+        self._put_weights("fp32", model, self._read_weights("fp32"))
+        return model.eval()
+
+    def weights_file(self, kind: WeightsKind) -> Path:
+        """Where the weights of the floating-point or of the quantization-aware model stand."""
+        return self.path / layout.WEIGHTS[kind]
+
+    def onnx_file(self, kind: FileKind) -> Path:
+        """Where the FP32 or the INT8 file stands once it was exported."""
+        return self.path / layout.ONNX[kind]
+
+    @property
+    def has_qat_weights(self) -> bool:
+        """Whether the run was quantization-aware."""
+        return (self.weights_file("qat")).exists()
+
+    def write_config(self, config: RunConfig) -> None:
+        """Write config.toml anew."""
+        files.write_text(self.path / layout.CONFIG, config.to_toml())
+
+    def load_qat_model(self, *, every_layer: bool = False) -> QATTemporalFusionTransformer:
+        """Return the quantization-aware model in evaluation mode, its ranges frozen.
+
+        Layers that the configuration leaves in floating point are not quantized, although the weights may hold ranges
+        for them; with `every_layer` those are.
+
+        Raises:
+            RunFolderError: as `load_fp32_model`, or the run was not quantization-aware.
+        """
+        if not self.has_qat_weights and (self.weights_file("fp32")).exists():
+            raise RunFolderError(
+                "this run was trained without quantization",
+                where=str(self.path),
+                next_step="Train with `qat-tft train --use-qat`",
+            )
+        config, tensors = self.load_config(), self._read_weights("qat")
+        if every_layer:
+            untrained = (layer for layer in config.quantization.float_layers if not ranges_of(layer, tensors))
+            config = config.with_float_layers(tuple(untrained))
+        model = configured_qat_model(self.load_fp32_model(), config.quantization)
+        self._put_weights("qat", model, state_for(model, tensors))
+        model.set_phase(Phase.FROZEN)
+        return model.eval()
+
+    def load_check_windows(self) -> Batch:
+        """Return raw windows of the test part: static, historical, future, target and series.
+
+        Raises:
+            RunFolderError: check_windows.safetensors is missing, cut short or not ours.
+        """
+        path = self.path / layout.CHECK_WINDOWS
+        tensors, _ = files.read_tensors(path, kind="windows")
+        try:
+            windows = Batch(**tensors)
+        except TypeError as problem:
+            raise RunFolderError(f"not the windows of this version: {problem}", where=str(path)) from None
+        for name, tensor in tensors.items():
+            kind = torch.int64 if name == "series" else torch.float32
+            if tensor.dtype != kind or len(tensor) != len(windows.target):
+                raise RunFolderError(
+                    f"{name} of the check windows is {tensor.dtype} of {len(tensor)} windows",
+                    where=str(path),
+                    allowed=f"{kind} of {len(windows.target)} windows, as many as have a target",
+                    next_step="Restore the folder from a copy, or train again with `qat-tft train`",
+                )
+        return windows
+
+    def load_results(self) -> RunResults:
+        """Return the results of the run.
+
+        Raises:
+            RunFolderError: results.json is missing, cut short or not ours.
+        """
+        path = self.path / layout.RESULTS
+        value = files.read_json(path)
+        try:
+            return RunResults.from_json(value)
+        except ValueError as problem:
+            raise RunFolderError(str(problem), where=str(path)) from None
+
+    def load_check(self) -> dict[str, Any] | None:
+        """Return what `qat-tft check` found, None where the run was not checked.
+
+        Raises:
+            RunFolderError: check.json is cut short.
+        """
+        path = self.path / layout.CHECK
+        return files.read_json(path) if path.is_file() else None
+
+    def _read_weights(self, kind: WeightsKind) -> dict[str, torch.Tensor]:
+        return files.read_tensors(self.weights_file(kind), kind=kind)[0]
+
+    def _put_weights(self, kind: WeightsKind, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
+        path = self.weights_file(kind)
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError as mismatch:
+            raise RunFolderError(
+                f"the weights do not fit config.toml: {str(mismatch).splitlines()[-1].strip()}",
+                where=str(path),
+                next_step="Restore the folder from a copy, or train again with `qat-tft train`",
+            ) from None
+
+
+def _usable(name: str) -> str:
+    if not _NAME.fullmatch(name) or name == LATEST or name.endswith(UNFINISHED):
+        raise RunFolderError(
+            f"{name!r} cannot name a run",
+            allowed=f"letters, digits, dot, dash and underscore; not {LATEST!r}",
+            next_step="Choose another --name",
+        )
+    return name
+
+
+def _free_name(root: Path) -> str:
+    name = f"{datetime.now():%Y%m%d-%H%M%S}"
+    taken = {path.name.removesuffix(UNFINISHED) for path in root.glob(f"{name}*")}
+    return name if name not in taken else f"{name}-{len(taken) + 1}"
+
+
+def _parsed(path: Path, parse: Callable[..., Parsed]) -> Parsed:
+    """Return what a TOML file of a run holds; what is wrong with it is a fault of the folder."""
+    text = files.read_text(path)
+    try:
+        return parse(text, where=str(path))
+    except UserError as problem:
+        raise RunFolderError(problem.what, where=str(path), allowed=problem.allowed) from None

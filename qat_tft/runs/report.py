@@ -1,0 +1,88 @@
+"""The report of a run: its results, what checkpointing saved, the sizes of its files and the verdict of its check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from qat_tft.runs import layout
+from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.results import RunResults
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What `qat-tft report` shows.
+
+    Attributes:
+        folder: the run folder.
+        results: of training.
+        sizes: bytes of each file that exists, by its name.
+        check: the object in check.json, None where the run was not checked.
+        picture: the forecast that was drawn, None without one.
+    """
+
+    folder: Path
+    results: RunResults
+    sizes: dict[str, int]
+    check: dict[str, Any] | None
+    picture: Path | None
+
+    @classmethod
+    def of(cls, run: RunFolder, picture: Path | None = None) -> RunReport:
+        """Collect the report of a finished run.
+
+        Raises:
+            RunFolderError: results.json or check.json is missing or damaged.
+        """
+        sizes = {name: (run.path / name).stat().st_size for name in layout.TITLES if (run.path / name).is_file()}
+        return cls(run.path, run.load_results(), sizes, run.load_check(), picture)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "folder": str(self.folder),
+            "results": self.results.to_json(),
+            "bytes": self.sizes,
+            "check": self.check,
+            "picture": str(self.picture) if self.picture else None,
+        }
+
+    def tables(self) -> Sequence[RenderableType]:
+        """Return the q-risk table, the table of files, and one line each on memory, check and picture."""
+        lines = [line for line in (self._memory(), self._verdict(), self._drawn()) if line]
+        return [*self.results.tables(), self._files(), *(Text(line) for line in lines)]
+
+    def _files(self) -> Table:
+        table = Table("file", "what", "KB")
+        table.columns[2].justify = "right"
+        for name, size in self.sizes.items():
+            table.add_row(name, layout.TITLES[name], f"{size / 1000:,.1f}")
+        return table
+
+    def _memory(self) -> str:
+        saved = self.results.checkpointing
+        if saved is None:
+            return "Trained without activation checkpointing."
+        return (
+            f"Checkpointing ({saved['mode']}) took the peak of one training step of {saved['windows']} windows from "
+            f"{saved['without_bytes'] / 2**20:,.0f} to {saved['with_bytes'] / 2**20:,.0f} MiB: "
+            f"{saved['saved']:.0%} saved, measured."
+        )
+
+    def _verdict(self) -> str:
+        if self.check is None:
+            return "Not checked in onnxruntime yet: `qat-tft check`."
+        passed, sqnr = self.check.get("passed"), self.check.get("sqnr_db") or {}
+        figures = ", ".join(f"{value:.0f} dB {name}" for name, value in sqnr.items() if value is not None)
+        reference = f" against the trained model: {figures}" if figures else ""
+        return f"Check in onnxruntime: {'passed' if passed else 'FAILED'}{reference}."
+
+    def _drawn(self) -> str:
+        return f"A forecast is drawn in {self.picture}." if self.picture else ""

@@ -1,0 +1,197 @@
+"""What a run does when a training step does not fit into memory: take it back, and make it again with less.
+
+There are levels. Each next one recomputes more of the activations, or cuts batches into smaller micro-batches whose
+gradients are added up. The first changes no bit. The second keeps the effective batch, and the loss and gradient to
+rounding; dropout draws other masks, and ranges are averaged over micro-batches instead of batches.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Self
+
+from qat_tft.checkpointing.guard import require_replayable
+from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.checkpointing.segments import SEGMENTS, Mode, choice_name, segments_of
+from qat_tft.data.windows import Batch
+from qat_tft.device import ONEDNN_FAILURES, is_out_of_memory, release_cached_memory
+from qat_tft.errors import OutOfMemoryError, SpentProcessError, TornUpdateError
+from qat_tft.profiling.heap import give_back_free_blocks
+from qat_tft.training.step import StepOutcome, TrainingStep
+from qat_tft.training.step_snapshot import StepSnapshot
+
+_PROBED = 8
+"""Windows that the check of the segments looks at."""
+
+
+@dataclass(frozen=True)
+class FallbackLevel:
+    """How much memory a step takes: the segments that are recomputed, and the windows of one backward pass."""
+
+    segments: frozenset[str]
+    micro_batch: int
+
+    @property
+    def name(self) -> str:
+        """The mode, or the segments where they are nobody's mode."""
+        return choice_name(self.segments)
+
+    def next(self) -> FallbackLevel | None:
+        """Return the level that takes less memory: the next mode, then half the micro-batch; None at the top."""
+        for mode in Mode:
+            if self.segments < segments_of(mode):
+                return replace(self, segments=segments_of(mode))
+        return replace(self, micro_batch=-(-self.micro_batch // 2)) if self.micro_batch > 1 else None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain values, from which `from_json` makes the level again."""
+        return {"segments": sorted(self.segments, key=SEGMENTS.index), "micro_batch": self.micro_batch}
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Self:
+        """Return the level that `to_json` wrote."""
+        return cls(frozenset(value["segments"]), value["micro_batch"])
+
+
+@dataclass(frozen=True)
+class FallbackEvent:
+    """A step ran out of memory and was undone: where that was, what the allocator said, and the levels around it."""
+
+    place: str
+    said: str
+    left: FallbackLevel
+    reached: FallbackLevel
+
+    def sentence(self) -> str:
+        """Return what the user reads."""
+        if self.reached.segments != self.left.segments:
+            done = f"checkpointing goes from {self.left.name} to {self.reached.name}; the results stay the same"
+        else:
+            done = (
+                f"micro-batches go from {self.left.micro_batch} to {self.reached.micro_batch} windows; "
+                "the effective batch stays, gradients change by rounding, dropout draws other masks"
+            )
+        return f"{self.place}: out of memory ({self.said}). The step was undone and is made again: {done}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the line that metrics.jsonl gets, without place in the run."""
+        return {
+            "event": "out_of_memory",
+            "said": self.said,
+            "left": self.left.to_json(),
+            "reached": self.reached.to_json(),
+        }
+
+
+class OutOfMemoryFallback:
+    """Makes training steps; when one runs out of memory, it is undone and made again on the next level.
+
+    Args:
+        step: the step, whatever its runner and micro-batch are.
+        level: where to start.
+        fell_back: told of every event, between the undone step and the one made again.
+
+    Attributes:
+        level: where it stands; it never goes back, since the largest step is yet to come for all one knows.
+    """
+
+    def __init__(self, step: TrainingStep, level: FallbackLevel, fell_back: Callable[[FallbackEvent], None]) -> None:
+        self.level = level
+        self._step = _at_level(step, level)
+        self._fell_back = fell_back
+        self._checked: set[frozenset[str]] = {frozenset()}
+
+    def __call__(self, batches: Sequence[Batch], *, place: str) -> StepOutcome:
+        """Make one step on raw batches, whose gradients are added.
+
+        Raises:
+            OutOfMemoryError: not even the last level fits; no weight, range or random number has changed.
+            TornUpdateError: memory ran out while weights were written.
+            SpentProcessError: oneDNN got no memory; the step is undone, and the next level is for another process.
+            HiddenStateError: a module's state would change when a segment is recomputed.
+            NonFiniteLossError: the loss or the gradient is not finite; no weight has changed.
+        """
+        while True:
+            before = StepSnapshot.of(self._step.model, self._step.optimizer, self._step.accelerator.scaler)
+            outcome, said = self._attempt(batches, place)
+            if outcome is not None:
+                return outcome
+            self._fall_back(before, place, said)
+
+    def _attempt(self, batches: Sequence[Batch], place: str) -> tuple[StepOutcome | None, str]:
+        # The failure must be gone when this returns: its traceback holds the activations of the broken step.
+        try:
+            self._check_segments(batches[0])
+            return self._step(batches, place=place), ""
+        except (MemoryError, RuntimeError) as failure:
+            if not is_out_of_memory(failure):
+                raise
+            return None, _first_sentences(failure)
+
+    def _check_segments(self, batch: Batch) -> None:
+        if self.level.segments in self._checked:
+            return
+        few = batch.windows(slice(min(_PROBED, self.level.micro_batch)))
+        inputs, _ = self._step.scaled(few)
+        self._step.model.train()
+        require_replayable(self._step.model, self.level.segments, partial(self._step.forecast, inputs))
+        self._checked.add(self.level.segments)
+
+    def _fall_back(self, before: StepSnapshot, place: str, said: str) -> None:
+        if before.reached_the_weights:
+            raise _torn(place, said)
+        before.restore()
+        release_memory()
+        left, reached = self.level, self.level.next()
+        if reached is None:
+            raise _too_large(place, said)
+        self.level, self._step = reached, _at_level(self._step, reached)
+        self._fell_back(FallbackEvent(place, said, left, reached))
+        if said in ONEDNN_FAILURES:
+            raise _spent(place, said, reached)
+
+
+def release_memory() -> None:
+    """Free what only reference cycles hold, and give free memory back to the system."""
+    gc.collect()
+    give_back_free_blocks()
+    release_cached_memory()
+
+
+def _at_level(step: TrainingStep, level: FallbackLevel) -> TrainingStep:
+    return replace(step, run_segment=runner_for(level.segments), micro_batch=level.micro_batch)
+
+
+def _first_sentences(failure: BaseException) -> str:
+    """Return what failed and how much was asked for, without the place in torch's source that comes first."""
+    line = (str(failure).strip() or type(failure).__name__).splitlines()[0]
+    return ". ".join(line[max(0, line.find("DefaultCPUAllocator")) :].split(". ")[:2]).rstrip(".")
+
+
+def _too_large(place: str, said: str) -> OutOfMemoryError:
+    return OutOfMemoryError(
+        f"one window at a time, with every segment recomputed, is too much for the memory here ({said})",
+        where=place,
+        next_step="The state before this step is saved. Free memory and go on with `qat-tft train --resume`, or start "
+        "a run with a smaller --hidden, --history or --selection-chunk",
+    )
+
+
+def _spent(place: str, said: str, reached: FallbackLevel) -> SpentProcessError:
+    return SpentProcessError(
+        f"oneDNN got no memory ({said}) and computes nothing more in this process",
+        where=place,
+        next_step=f"`qat-tft train --resume` goes on from this step with checkpointing {reached.name} and "
+        f"{reached.micro_batch} windows a backward pass",
+    )
+
+
+def _torn(place: str, said: str) -> TornUpdateError:
+    return TornUpdateError(
+        f"memory ran out while the weights were written ({said})",
+        where=place,
+        next_step="Free memory and go on from the last saved state with `qat-tft train --resume`",
+    )

@@ -1,0 +1,64 @@
+"""Files of a run folder are whole, ours, or refused."""
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from qat_tft.errors import RunFolderError
+from qat_tft.runs import files
+
+
+def test_tensors_and_header_come_back(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    shared = torch.arange(6.0)
+    tensors = {"a": shared, "b": shared.view(2, 3).t(), "c": torch.tensor(3, dtype=torch.uint8)}
+    files.write_tensors(path, tensors, kind="fp32", note="hello")
+    found, header = files.read_tensors(path, kind="fp32")
+    assert header["note"] == "hello"
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+def test_a_truncated_tensor_file_is_refused(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    files.write_tensors(path, {"a": torch.ones(100)}, kind="fp32")
+    path.write_bytes(path.read_bytes()[:-50])
+    with pytest.raises(RunFolderError, match=r"weights\.safetensors: cut short"):
+        files.read_tensors(path, kind="fp32")
+
+
+def test_a_foreign_tensor_file_is_refused(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    save_file({"a": torch.ones(1)}, path)
+    with pytest.raises(RunFolderError, match="not written by qat-tft"):
+        files.read_tensors(path, kind="fp32")
+
+
+def test_weights_of_another_kind_are_refused(tmp_path):
+    path = tmp_path / "weights.safetensors"
+    files.write_tensors(path, {"a": torch.ones(1)}, kind="qat")
+    with pytest.raises(RunFolderError, match="holds 'qat', not 'fp32'"):
+        files.read_tensors(path, kind="fp32")
+
+
+@pytest.mark.parametrize("content", [b"{", b"[1]", b"\xff\xfe"], ids=["cut-short", "a-list", "not-text"])
+def test_a_damaged_json_file_is_refused(tmp_path, content):
+    path = tmp_path / "results.json"
+    path.write_bytes(content)
+    with pytest.raises(RunFolderError, match=r"results\.json"):
+        files.read_json(path)
+
+
+def test_what_was_there_stays_when_writing_fails(tmp_path):
+    path = tmp_path / "results.json"
+    files.write_json(path, {"a": 1})
+    with pytest.raises(ValueError, match="Out of range float"):
+        files.write_json(path, {"a": float("nan")})
+    assert files.read_json(path) == {"a": 1}
+
+
+def test_an_unwritable_place_is_named(tmp_path):
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    with pytest.raises(RunFolderError, match="cannot write"):
+        files.write_text(blocked / "config.toml", "")

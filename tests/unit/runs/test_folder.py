@@ -1,0 +1,155 @@
+"""A run folder is found, or refused with a message; a finished one is never half-written."""
+
+import pytest
+
+from qat_tft.errors import RunFolderError
+from qat_tft.runs import files
+from qat_tft.runs.build import build_model
+from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.results import RunResults
+
+RESULTS = RunResults(
+    run="mine",
+    quantiles=(0.1, 0.5),
+    season=24,
+    q_risk={"fp32": (0.1, 0.2), "seasonal_naive": (0.2, 0.3)},
+    windows={"test_evaluated": 3},
+    validation_loss={"fp32": 0.5},
+    parameters=7,
+    seconds=1.5,
+)
+
+
+@pytest.fixture
+def finished(tmp_path, config, schema, data) -> RunFolder:
+    folder = RunFolder.create(tmp_path, "mine")
+    folder.write_setup(config, schema, data.preprocessing)
+    folder.write_weights("fp32", build_model(config.model, data.preprocessing, schema).state_dict())
+    folder.write_check_windows(data.test[[0, 1, 2]])
+    folder.write_results(RESULTS)
+    folder.finish()
+    return folder
+
+
+def test_what_was_written_comes_back(finished, config, schema, data):
+    again = RunFolder.open(finished.path)
+    assert (again.name, again.load_config(), again.load_schema()) == ("mine", config, schema)
+    assert again.load_preprocessing() == data.preprocessing
+    assert again.load_check_windows().target.equal(data.test[[0, 1, 2]].target)
+    assert not again.load_fp32_model().training
+    assert again.load_results() == RESULTS
+
+
+def test_the_latest_finished_run_is_found_by_all_its_names(finished, tmp_path):
+    for run in (None, "latest", "mine", str(finished.path)):
+        assert RunFolder.find(run, tmp_path).path == finished.path
+
+
+def test_an_unfinished_run_is_not_a_run_yet(tmp_path, finished):
+    RunFolder.create(tmp_path, "next")
+    assert RunFolder.latest(tmp_path).name == "mine"
+    with pytest.raises(RunFolderError, match=r"not finished\. Finish it with `qat-tft train --resume next`"):
+        RunFolder.find("next", tmp_path)
+    assert RunFolder.unfinished(tmp_path).name == "next"
+    assert RunFolder.unfinished(tmp_path, "next").name == "next"
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "..", "latest", "x.unfinished", ".hidden"])
+def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
+    with pytest.raises(RunFolderError, match="cannot name a run"):
+        RunFolder.create(tmp_path, name)
+
+
+def test_a_taken_name_is_refused(tmp_path, finished):
+    with pytest.raises(RunFolderError, match="finished run of that name"):
+        RunFolder.create(tmp_path, "mine")
+    RunFolder.create(tmp_path, "next")
+    with pytest.raises(RunFolderError, match=r"unfinished run of that name already.*--resume next"):
+        RunFolder.create(tmp_path, "next")
+
+
+def test_runs_of_the_same_second_get_different_names(tmp_path):
+    assert len({RunFolder.create(tmp_path).name for _ in range(3)}) == 3
+
+
+def test_an_unwritable_runs_folder_is_named(tmp_path):
+    (tmp_path / "runs").write_text("a file")
+    with pytest.raises(RunFolderError, match="cannot make the run folder"):
+        RunFolder.create(tmp_path / "runs", "mine")
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        pytest.param(lambda root: RunFolder.latest(root), "no finished run", id="latest"),
+        pytest.param(lambda root: RunFolder.find("other", root), "no run folder", id="name"),
+        pytest.param(lambda root: RunFolder.unfinished(root), "no unfinished run", id="unfinished"),
+        pytest.param(lambda root: RunFolder.unfinished(root, "other"), "called 'other'", id="unfinished-name"),
+        pytest.param(lambda root: RunFolder.open(root), "no config.toml", id="foreign-folder"),
+    ],
+)
+def test_a_run_that_is_not_there_says_what_to_do(tmp_path, ask, message):
+    with pytest.raises(RunFolderError, match=message):
+        ask(tmp_path)
+
+
+def test_resuming_a_finished_run_is_refused(finished, tmp_path):
+    with pytest.raises(RunFolderError, match="finished: nothing to resume"):
+        RunFolder.unfinished(tmp_path, "mine")
+
+
+@pytest.mark.parametrize(
+    ("name", "load"),
+    [
+        ("config.toml", RunFolder.load_config),
+        ("schema.toml", RunFolder.load_schema),
+        ("preprocessing.json", RunFolder.load_preprocessing),
+        ("fp32.safetensors", RunFolder.load_fp32_model),
+        ("check_windows.safetensors", RunFolder.load_check_windows),
+        ("results.json", RunFolder.load_results),
+    ],
+)
+def test_a_missing_or_damaged_file_is_named(finished, name, load):
+    path = finished.path / name
+    content = path.read_bytes()
+    for damaged in (content[: len(content) // 2], b"\x00nonsense", None):
+        if damaged is None:
+            path.unlink()
+        else:
+            path.write_bytes(damaged)
+        with pytest.raises(RunFolderError, match=name.replace(".", r"\.")):
+            load(finished)
+
+
+def test_weights_of_another_shape_are_refused(finished, config):
+    other = config.model_copy(update={"model": config.model.model_copy(update={"hidden": 16})})
+    files.write_text(finished.path / "config.toml", other.to_toml())
+    with pytest.raises(RunFolderError, match=r"do not fit config\.toml"):
+        finished.load_fp32_model()
+
+
+def test_a_run_without_quantization_has_no_qat_model(finished):
+    with pytest.raises(RunFolderError, match="trained without quantization"):
+        finished.load_qat_model()
+
+
+def test_fp32_weights_are_not_taken_for_quantized_ones(finished):
+    (finished.path / "qat.safetensors").write_bytes((finished.path / "fp32.safetensors").read_bytes())
+    with pytest.raises(RunFolderError, match="holds 'fp32', not 'qat'"):
+        finished.load_qat_model()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda windows: windows._replace(historical=windows.historical.double()), id="other type"),
+        pytest.param(lambda windows: windows._replace(series=windows.series.float()), id="series that are no integers"),
+        pytest.param(lambda windows: windows._replace(target=windows.target[:2]), id="fewer targets"),
+    ],
+)
+def test_check_windows_of_another_type_or_number_are_refused(finished, change):
+    finished.write_check_windows(change(finished.load_check_windows()))
+    with pytest.raises(
+        RunFolderError, match=r"check_windows\.safetensors: \w+ of the check windows is torch\.\w+ of \d"
+    ):
+        finished.load_check_windows()

@@ -1,0 +1,102 @@
+"""The device: its peaks, what running out of memory looks like, and what this CPU can do."""
+
+import sys
+
+import pytest
+import torch
+
+from qat_tft.device import (
+    ONEDNN_FAILURES,
+    allocated_peak,
+    cpu_runs_bf16_lstm,
+    forget_peak,
+    free_bytes,
+    half_precision,
+    is_out_of_memory,
+    make_accelerator,
+    peak_process_mib,
+    random_state,
+    restore_random_state,
+    seconds_of,
+)
+from qat_tft.errors import ConfigError
+
+CPU = torch.device("cpu")
+
+
+def test_this_process_has_a_peak():
+    assert 10 < peak_process_mib() < 1e6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux forgets a process's peak")
+def test_a_forgotten_peak_is_counted_from_then_on():
+    block = bytearray(400 * 2**20)
+    with_block = peak_process_mib()
+    del block
+    forget_peak()
+    assert peak_process_mib() < with_block - 300
+
+
+def test_the_cpu_has_free_memory_and_no_allocator_to_read():
+    assert 2**20 < free_bytes(CPU) < 2**50
+    assert allocated_peak(lambda: pytest.fail("it must not run for nothing"), CPU) is None
+
+
+def test_a_function_is_timed_by_running_it_once():
+    calls = []
+    assert seconds_of(lambda: calls.append(1), CPU) > 0
+    assert calls == [1]
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (MemoryError(), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), True),
+        (RuntimeError(f"{ONEDNN_FAILURES[0]}\n"), True),
+        (RuntimeError("could not create a primitive descriptor for the LSTM forward propagation primitive"), False),
+        (RuntimeError("shapes do not match"), False),
+        (ValueError("DefaultCPUAllocator"), False),
+    ],
+    ids=["python", "cuda", "onednn", "a kernel that does not exist", "shapes", "another class"],
+)
+def test_only_a_shortage_is_taken_for_one(failure: Exception, expected: bool):
+    assert is_out_of_memory(failure) is expected
+
+
+def test_random_numbers_go_on_from_a_kept_state():
+    state = random_state()
+    first = torch.randn(3)
+    restore_random_state(state)
+    assert torch.equal(torch.randn(3), first)
+
+
+def test_asking_for_the_bf16_lstm_leaves_random_numbers_alone_and_agrees_with_running_one():
+    torch.manual_seed(3)
+    expected = torch.randn(2)
+    torch.manual_seed(3)
+    cpu_runs_bf16_lstm.cache_clear()
+    answer = cpu_runs_bf16_lstm()
+    assert torch.equal(torch.randn(2), expected)
+    with torch.autocast("cpu", torch.bfloat16):
+        if answer:
+            torch.nn.LSTM(2, 3)(torch.zeros(4, 1, 2))
+        else:
+            with pytest.raises(RuntimeError, match="primitive"):
+                torch.nn.LSTM(2, 3)(torch.zeros(4, 1, 2))
+
+
+def test_formats_of_sixteen_bits():
+    assert half_precision("bf16", CPU) is half_precision("fp16", CPU) is torch.bfloat16
+    assert half_precision("fp16", torch.device("cuda")) is torch.float16
+
+
+def test_a_format_that_the_device_lacks_is_refused():
+    with pytest.raises(ConfigError, match="fp16 needs a CUDA device"):
+        make_accelerator("cpu", "fp16")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a CUDA device is here")
+def test_a_device_that_is_not_there_is_refused():
+    with pytest.raises(ConfigError, match="no CUDA device is available"):
+        make_accelerator("cuda", "fp32")
