@@ -34,7 +34,7 @@ from torch import Tensor
 
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import Mode, run_directly, segments_of
-from qat_tft.config import ModelConfig
+from qat_tft.config.model import ModelConfig
 from qat_tft.profiling.footprint import Footprint
 from qat_tft.profiling.heap import merge_freed_blocks, restart_without_block_cache
 from qat_tft.profiling.interleaved import Command, Measured, measure_interleaved

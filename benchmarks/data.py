@@ -156,7 +156,8 @@ def write_table(path: Path, rows: int, series: int, observed: list[str], known: 
 
 def load(path: Path, cache: Path | None, observed: list[str], *, category: bool) -> tuple[Any, Any]:
     """Return the data of a run on the file, and its configuration."""
-    from qat_tft.config import DataConfig, ModelConfig
+    from qat_tft.config.data import DataConfig
+    from qat_tft.config.model import ModelConfig
     from qat_tft.runs.data import load_data
     from qat_tft.schema import Columns, Schema
 
@@ -183,7 +184,7 @@ def measure_loader(path: Path) -> dict[str, float]:
 def measure_training() -> dict[str, float]:
     """Count the windows that training steps of the model take, without any loading."""
     from qat_tft.checkpointing.segments import run_directly
-    from qat_tft.config import ModelConfig
+    from qat_tft.config.model import ModelConfig
     from qat_tft.profiling.measurement import OptimizerStep
     from qat_tft.profiling.synthetic_step import SyntheticStep
     from qat_tft.schema import GroupSize

@@ -9,7 +9,8 @@ import time
 import torch
 
 from qat_tft.checkpointing.recompute import runner_for
-from qat_tft.config import ModelConfig, QuantizationConfig
+from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.profiling.live_tensors import peak_bytes
 from qat_tft.profiling.synthetic_step import SyntheticStep
 from qat_tft.schema import GroupSize

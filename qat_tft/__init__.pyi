@@ -1,6 +1,6 @@
 from .checkpointing.recompute import CheckpointRunner as CheckpointRunner
 from .checkpointing.recompute import runner_for as runner_for
-from .config import RunConfig as RunConfig
+from .config.run import RunConfig as RunConfig
 from .data.preprocessing import Preprocessing as Preprocessing
 from .data.reading.parquet import read_panel as read_panel
 from .data.sample.samples import embedded_temperatures as embedded_temperatures

@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.panel import Panel
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.sample.samples import embedded_temperatures

@@ -12,7 +12,7 @@ from qat_tft.cli import console
 from qat_tft.cli.display.training_progress import TrainingDisplay
 from qat_tft.cli.options.roles import Roles, choose_schema
 from qat_tft.cli.options.settings import configuration, every_setting, naming_options
-from qat_tft.config import DEMO, RunConfig, read_config_file
+from qat_tft.config.run import DEMO, RunConfig, read_config_file
 from qat_tft.data.sample.samples import embedded_temperatures, schema_path
 from qat_tft.errors import ConfigError
 from qat_tft.export.build.export_report import ExportResult

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qat_tft.checkpointing.segments import Mode, choice_name, segments_of
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.profiling.footprint import Footprint
 from qat_tft.profiling.interleaved import Command, Measured, measure_interleaved
 from qat_tft.profiling.step_simulator import StepSimulator

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.recompute import runner_for
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.profiling.footprint import Footprint, simulate_step
 from qat_tft.profiling.mode_search import Workload, pick_mode
 from qat_tft.profiling.synthetic_step import Groups, SyntheticStep

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from qat_tft.checkpointing.segments import SegmentRunner
-from qat_tft.config import ModelConfig, QuantizationConfig
+from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.device import half_precision
 from qat_tft.model.loss import loss_of
 from qat_tft.quantization.ranges import Phase

@@ -14,7 +14,8 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
-from qat_tft.config import ModelConfig, QuantizationConfig
+from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.profiling.heap import merge_freed_blocks, restart_without_block_cache
 from qat_tft.schema import GroupSize
 

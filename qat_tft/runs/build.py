@@ -5,7 +5,10 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from qat_tft.config import ModelConfig, QuantizationConfig, RunConfig, TrainingConfig
+from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
+from qat_tft.config.run import RunConfig
+from qat_tft.config.training import TrainingConfig
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.device import make_accelerator
 from qat_tft.errors import ConfigError

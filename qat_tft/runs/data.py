@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qat_tft.config import DataConfig, ModelConfig
+from qat_tft.config.data import DataConfig
+from qat_tft.config.model import ModelConfig
 from qat_tft.data.panel import Panel
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import ReadingProgress, read_panel

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.windows import Batch
 from qat_tft.errors import RunFolderError, UserError

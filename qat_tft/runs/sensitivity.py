@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError

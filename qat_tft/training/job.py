@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from qat_tft.checkpointing.segments import run_directly
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.device import cpu_runs_bf16_lstm, forget_peak, is_out_of_memory

@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
-from qat_tft.config import TrainingConfig
+from qat_tft.config.training import TrainingConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows

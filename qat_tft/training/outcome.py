@@ -7,7 +7,7 @@ from importlib.metadata import version
 import torch
 from torch import Tensor, nn
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
 from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive, season_of

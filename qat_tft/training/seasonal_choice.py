@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from qat_tft.config import DataConfig, ModelConfig
+from qat_tft.config.data import DataConfig
+from qat_tft.config.model import ModelConfig
 from qat_tft.errors import ConfigError
 from qat_tft.evaluation.naive import season_of
 from qat_tft.runs.data import RunData

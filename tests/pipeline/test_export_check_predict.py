@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from qat_tft.cli.app import main
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.errors import CalibrationError, ExportError
 from qat_tft.export.build import run_export as graph
 from qat_tft.export.build.run_export import export_run

@@ -15,7 +15,7 @@ import torch
 
 from qat_tft.checkpointing.segments import Mode
 from qat_tft.cli.app import main
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
 from qat_tft.profiling.step_simulator import workload_of
 from qat_tft.runs import files

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
 from qat_tft.evaluation.window_forecasts import even_indices, forecast_windows
 from qat_tft.model.loss import q_risk

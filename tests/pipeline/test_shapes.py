@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.export.build import run_export as graph
 from qat_tft.export.build.run_export import export_run
 from qat_tft.export.inference.session import ForecastSession

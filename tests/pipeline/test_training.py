@@ -16,7 +16,7 @@ import pytest
 import torch
 
 from qat_tft.cli.app import main
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Split
 from qat_tft.errors import DataError, NonFiniteLossError, RunFolderError

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.runs.data import RunData, load_data
 from qat_tft.schema import Columns, Schema
 

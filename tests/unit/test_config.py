@@ -7,7 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qat_tft.checkpointing.segments import SEGMENTS, Mode, segments_of
-from qat_tft.config import DEMO, ModeName, QuantizationConfig, RunConfig, read_config_file
+from qat_tft.config.quantization import QuantizationConfig
+from qat_tft.config.run import DEMO, RunConfig, read_config_file
+from qat_tft.config.training import ModeName
 from qat_tft.errors import ConfigError
 from qat_tft.quantization.scheme import TARGETS
 

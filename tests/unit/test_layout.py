@@ -30,7 +30,7 @@ ARROWS = {
     "profiling": {"checkpointing", "config", "data", "model", "quantization", "runs"},
     "training": {"checkpointing", "config", "data", "evaluation", "model", "profiling", "quantization", "runs"},
     "export": {"config", "data", "evaluation", "model", "quantization", "runs"},
-    "cli": {"checkpointing", "config", "data", "evaluation", "export", "profiling", "quantization", "runs", "training"},
+    "cli": {"checkpointing", "config", "data", "evaluation", "export", "profiling", "runs", "training"},
 }
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.settings import choices_of
 from qat_tft.errors import ConfigError
 
 
@@ -19,7 +20,7 @@ def export(
         typer.Option(
             help="Machine that the INT8 file is for. Default: the one that the model was trained for; another one "
             "must allow its ranges.",
-            metavar="x86|x86-vnni|arm64|tensorrt|portable",
+            metavar=choices_of("quantization.target"),
         ),
     ] = None,
     lstm: Annotated[

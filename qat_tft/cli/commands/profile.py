@@ -6,7 +6,7 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options import shape
-from qat_tft.cli.options.settings import naming_options
+from qat_tft.cli.options.settings import naming_options, option_for
 
 
 def profile(
@@ -35,7 +35,7 @@ def profile(
             metavar="NAME,NAME,...",
         ),
     ] = None,
-    device: Annotated[str, typer.Option("--device", help="Where to train.", metavar="auto|cpu|cuda")] = "auto",
+    device: Annotated[str, option_for("training.device", show_default=True)] = "auto",
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Fresh processes that measure each row.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:

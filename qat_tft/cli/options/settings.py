@@ -1,22 +1,35 @@
 """Command line options that stand for settings of the configuration: help and defaults come from there."""
 
+import inspect
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from functools import wraps
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import typer
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from qat_tft.config import RunConfig, Section
+from qat_tft.config.fields import Metavar, Section, choices
+from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
 
-_OTHER_FLAGS = {"data.parquet_files": "--parquet-file", "quantization.target": "--target-profile"}
+GIVEN = "given"
+"""Parameter of a command in whose place the options of its settings stand."""
+
+_NO = "--no-"
+
+Given = dict[str, Any]
+"""Settings that were given as options, by path."""
 
 
 def flag_of(path: str) -> str:
     """Return the option that stands for a setting: `training.batch_size` is `--batch-size`."""
-    return _OTHER_FLAGS.get(path, f"--{path.split('.')[1].replace('_', '-')}")
+    section, key = path.split(".")
+    return _section(section).flags.get(key, f"--{key.replace('_', '-')}")
 
 
 def every_setting() -> tuple[str, ...]:
@@ -58,22 +71,123 @@ def _with_flags(text: str, flags: Mapping[str, str]) -> str:
     return text
 
 
-def setting(path: str, *names: str, panel: str, metavar: str | None = None) -> Any:
-    """Return the option for a setting; not given, it is None, so that a configuration file can decide.
+def with_settings(*, first: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every setting that has one; the command gets those that were used as `given`.
+
+    Name, type, choices, help and default come from the configuration. An option that is not used is None, so that a
+    configuration file can decide.
 
     Args:
-        path: section and key, such as "training.epochs".
-        names: the option's names, such as "--epochs".
-        panel: heading under which the help shows it.
-        metavar: what the help shows as its value.
+        first: path of the setting whose option the help shows at the top.
     """
-    assert names == (flag_of(path),), "messages name the option by flag_of"
-    section, key = path.split(".")
-    field = _section(section).model_fields[key]
-    text = escape(f"{field.description}")
-    if field.default is not None:
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        paths = _with_option()
+        options = {_name_of(path): path for path in paths}
+
+        @wraps(command)
+        def run(**values: Any) -> None:
+            given = {path: values.pop(name) for name, path in options.items()}
+            turned_off = {path for path in given if flag_of(path).startswith(_NO) and given[path]}
+            used = {path: path not in turned_off and value for path, value in given.items() if value is not None}
+            command(**values, given=used)
+
+        own = dict(inspect.signature(command).parameters)
+        place = list(own).index(GIVEN)
+        del own[GIVEN]
+        rest = [_parameter(path) for path in paths if path != first]
+        parameters = [_parameter(first), *list(own.values())[:place], *rest, *list(own.values())[place:]]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        del run.__wrapped__  # type: ignore[attr-defined]  # its annotations are not those of the options
+        run.__annotations__ = {}
+        return run
+
+    return decorate
+
+
+def option_for(path: str, *, show_default: bool = False) -> Any:
+    """Return the option of a setting for a command that has its own default; help and choices are the setting's."""
+    field = _field(path)
+    return typer.Option(
+        flag_of(path),
+        help=_sentence(f"{field.description}"),
+        rich_help_panel=_section(path.split(".")[0]).title,
+        metavar=_metavar(field.annotation, field.metadata),
+        show_default=show_default,
+    )
+
+
+def choices_of(path: str) -> str:
+    """Return the choices of a setting as the help shows them: ``x86|arm64``."""
+    return "|".join(choices(_field(path).annotation))
+
+
+def _with_option() -> list[str]:
+    return [path for path in every_setting() if path.split(".")[1] not in _section(path.split(".")[0]).only_in_files]
+
+
+def _name_of(path: str) -> str:
+    return flag_of(path).removeprefix("--").replace("-", "_")
+
+
+def _parameter(path: str) -> inspect.Parameter:
+    field = _field(path)
+    turned_off = flag_of(path).startswith(_NO)
+    text = escape(f"do not {field.description}" if turned_off else f"{field.description}")
+    if field.default not in (None, ()) and not turned_off:
         text = rf"{text} [dim]\[default: {escape(_shown(field.default))}][/dim]"
-    return typer.Option(*names, help=text, show_default=False, rich_help_panel=panel, metavar=metavar)
+    option = typer.Option(
+        flag_of(path),
+        help=text,
+        show_default=False,
+        rich_help_panel=_section(path.split(".")[0]).title,
+        metavar=_metavar(field.annotation, field.metadata),
+    )
+    kind = _option_type(field.annotation, field.metadata)
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(_name_of(path), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _option_type(annotation: Any, metadata: list[Any]) -> Any:
+    """Return what an option takes: a number, a flag, texts that may be repeated, or one text."""
+    plain = next(part for part in _parts(annotation) if part is not type(None))
+    if plain in (bool, int, float):
+        return plain
+    repeated = get_origin(plain) is tuple and not any(isinstance(one, BeforeValidator) for one in metadata)
+    return list[str] if repeated and not any(_annotations(annotation)) else str
+
+
+def _metavar(annotation: Any, metadata: list[Any]) -> str | None:
+    named = [one.text for one in (*metadata, *_annotations(annotation)) if isinstance(one, Metavar)]
+    return named[-1] if named else "|".join(choices(annotation)) or None
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yield the types that an annotation allows, without what is annotated to them."""
+    if get_origin(annotation) is Annotated:
+        yield from _parts(get_args(annotation)[0])
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _parts(part)
+    else:
+        yield annotation
+
+
+def _annotations(annotation: Any) -> Iterator[Any]:
+    if get_origin(annotation) is Annotated:
+        yield from get_args(annotation)[1:]
+    elif get_origin(annotation) in (Union, UnionType):
+        for part in get_args(annotation):
+            yield from _annotations(part)
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
+
+
+def _field(path: str) -> FieldInfo:
+    section, key = path.split(".")
+    return _section(section).model_fields[key]
 
 
 def configuration(given: dict[str, Any], base: dict[str, Any], *, where: str) -> RunConfig:
@@ -90,20 +204,6 @@ def configuration(given: dict[str, Any], base: dict[str, Any], *, where: str) ->
             part[key] = value
     with naming_options(given, file=where):
         return RunConfig.checked(values, where=where)
-
-
-def numbers(text: str | None, option: str) -> tuple[float, ...] | None:
-    """Return the numbers of a comma-separated list; None stays None.
-
-    Raises:
-        ConfigError: a part is not a number.
-    """
-    if text is None:
-        return None
-    try:
-        return tuple(float(part) for part in text.split(",") if part.strip())
-    except ValueError:
-        raise ConfigError(f"{option} {text} is not a list of numbers", allowed="numbers separated by commas") from None
 
 
 def share(text: str | None, option: str) -> float | None:

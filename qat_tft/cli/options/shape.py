@@ -5,8 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from qat_tft.cli.options.settings import configuration
-from qat_tft.config import ModelConfig, RunConfig
+from qat_tft.cli.options.settings import configuration, option_for
+from qat_tft.config.model import ModelConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
 from qat_tft.schema import GroupSize, Schema
 
@@ -20,7 +21,7 @@ _MOST_NUMBERS = 2**40
 
 CHUNK = ModelConfig().selection_chunk
 
-_DATA, _MODEL = "Data", "Model"
+_DATA = "Data"
 _COUNTS = {"static": 5, "observed": 210, "known": 10}
 
 
@@ -33,10 +34,6 @@ def _file(name: str, what: str) -> Any:
     return typer.Option(name, help=what, rich_help_panel=_DATA, metavar="FILE", show_default=False)
 
 
-def _shape(name: str, what: str) -> Any:
-    return typer.Option(name, help=what, rich_help_panel=_MODEL)
-
-
 Static = Annotated[int | None, _count("static", "Columns constant per series.")]
 Observed = Annotated[int | None, _count("observed", "Columns known up to the present, the target among them.")]
 Known = Annotated[int | None, _count("known", "Columns known for future steps too.")]
@@ -44,16 +41,14 @@ ParquetFiles = Annotated[
     list[str] | None, _file("--parquet-file", "Take the columns from this data instead; may be repeated.")
 ]
 SchemaFile = Annotated[str | None, _file("--schema", "Schema of that data. Default: the one beside it.")]
-History = Annotated[int, _shape("--history", "Time steps the encoder sees.")]
-Horizon = Annotated[int, _shape("--horizon", "Time steps forecast.")]
-Hidden = Annotated[int, _shape("--hidden", "Features of every hidden state.")]
-Heads = Annotated[int, _shape("--heads", "Attention heads; must divide hidden.")]
-EncoderLayers = Annotated[int, _shape("--encoder-layers", "Gated layers after each selection.")]
-SelectionChunk = Annotated[int, _shape("--selection-chunk", "Variables a selection computes at once.")]
-BatchSize = Annotated[int, typer.Option("--batch-size", help="Windows a step.")]
-Precision = Annotated[
-    str, typer.Option("--precision", help="Number format of the forward pass.", metavar="fp32|bf16|fp16")
-]
+History = Annotated[int, option_for("model.history", show_default=True)]
+Horizon = Annotated[int, option_for("model.horizon", show_default=True)]
+Hidden = Annotated[int, option_for("model.hidden", show_default=True)]
+Heads = Annotated[int, option_for("model.heads", show_default=True)]
+EncoderLayers = Annotated[int, option_for("model.encoder_layers", show_default=True)]
+SelectionChunk = Annotated[int, option_for("model.selection_chunk", show_default=True)]
+BatchSize = Annotated[int, option_for("training.batch_size", show_default=True)]
+Precision = Annotated[str, option_for("training.precision", show_default=True)]
 
 
 def shape_config(

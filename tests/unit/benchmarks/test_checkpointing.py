@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qat_tft.checkpointing.segments import segments_of
-from qat_tft.config import ModelConfig
+from qat_tft.config.model import ModelConfig
 from qat_tft.profiling.footprint import Footprint
 from qat_tft.profiling.interleaved import Measured, in_worker
 from qat_tft.profiling.measurement import Measurement

@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.filling import last_present, with_fills
 from qat_tft.data.missing import MissingPolicies
 from qat_tft.data.panel import Panel

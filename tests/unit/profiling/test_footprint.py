@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qat_tft.checkpointing.recompute import runner_for
-from qat_tft.config import ModelConfig
+from qat_tft.config.model import ModelConfig
 from qat_tft.model.loss import quantile_loss
 from qat_tft.profiling.footprint import simulate_step
 from qat_tft.profiling.live_tensors import peak_bytes

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from qat_tft.checkpointing.segments import segments_of
-from qat_tft.config import ModelConfig
+from qat_tft.config.model import ModelConfig
 from qat_tft.profiling.interleaved import Measured, in_worker, measure_interleaved
 from qat_tft.profiling.measurement import Measurement, OptimizerStep
 from qat_tft.profiling.step_simulator import StepSimulator

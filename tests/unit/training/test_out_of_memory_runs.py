@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.errors import OutOfMemoryError, SpentProcessError
 from qat_tft.evaluation import window_forecasts as forecasts
 from qat_tft.runs import files, layout

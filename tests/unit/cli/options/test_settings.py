@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
-from qat_tft.cli.options.settings import configuration, every_setting, flag_of, naming_options
+from qat_tft.cli.app import main
+from qat_tft.cli.options.settings import choices_of, configuration, every_setting, flag_of, naming_options
+from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
+from qat_tft.quantization.scheme import TARGETS
 
 
 def refused(given: dict[str, Any], base: dict[str, Any]) -> str:
@@ -50,13 +53,51 @@ def test_other_errors_pass_unchanged() -> None:
         raise KeyError("training.seed")
 
 
-def test_every_option_of_train_is_called_as_messages_call_it() -> None:
+def options_of_train() -> dict[str, Any]:
     from typer.main import get_command
 
     from qat_tft.cli.app import app
 
     train = get_command(app).commands["train"]  # type: ignore[attr-defined]
-    options = {name for parameter in train.params for name in parameter.opts}
-    flags = {flag_of(path) for path in every_setting()}
-    assert len(flags) == len(every_setting())
-    assert {"--batch-size", "--target-profile", "--parquet-file", "--use-qat"} <= flags & options
+    return {name: parameter for parameter in train.params for name in parameter.opts}
+
+
+def test_every_setting_has_an_option_or_says_that_it_stands_in_files_only() -> None:
+    sections = {name: field.annotation for name, field in RunConfig.model_fields.items()}
+    only_in_files = {f"{name}.{key}" for name, section in sections.items() for key in section.only_in_files}  # type: ignore[union-attr]
+    assert only_in_files < set(every_setting())
+    flags = {path: flag_of(path) for path in every_setting()}
+    assert len(set(flags.values())) == len(flags)
+    options = options_of_train()
+    assert {flag for path, flag in flags.items() if path not in only_in_files} <= options.keys()
+    assert options.keys().isdisjoint(flags[path] for path in only_in_files)
+
+
+def test_an_option_shows_choices_default_and_help_of_its_setting() -> None:
+    options = options_of_train()
+    assert options["--target-profile"].metavar == choices_of("quantization.target") == "|".join(TARGETS)
+    assert options["--checkpoint-mode"].metavar == "off|aggressive|full|auto"
+    assert options["--test-from"].metavar == "TIME"
+    assert "windows a step [dim]\\[default: 64]" in options["--batch-size"].help
+    assert "default" not in options["--season"].help
+    assert options["--no-cache"].help.startswith("do not keep")
+
+
+def test_options_arrive_as_settings_and_those_that_were_not_used_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+    monkeypatch.setattr("qat_tft.cli.train_run.start", lambda given, roles, **_: seen.update(given, **roles))
+    monkeypatch.setattr("qat_tft.cli.console.emit", lambda *_, **__: None)
+    words = "--no-cache --quantiles 0.1,0.5 --use-qat --epochs 3 --dropout 0.2 --target load --float-layers a,b"
+    assert main(["train", *words.split(), "--parquet-file", "a b", "--parquet-file", "c"]) == 0
+    assert seen == {
+        "data.parquet_files": ["a b", "c"],
+        "data.cache": False,
+        "model.quantiles": "0.1,0.5",
+        "model.dropout": 0.2,
+        "training.epochs": 3,
+        "quantization.use_qat": True,
+        "quantization.float_layers": "a,b",
+        "target": "load",
+    }
+    seen.pop("target")
+    assert configuration(seen, {}, where="here").model.quantiles == (0.1, 0.5)

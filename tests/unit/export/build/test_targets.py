@@ -12,7 +12,7 @@ import pytest
 import torch
 from onnx import ModelProto
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from qat_tft.config import RunConfig
+from qat_tft.config.run import RunConfig
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel

@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from torch import Tensor
 from torch.nn import functional as F
 
-from qat_tft.config import ModelConfig
+from qat_tft.config.model import ModelConfig
 from qat_tft.data.scaling import Affine, Scaling
 from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.build.run_export import build_graph

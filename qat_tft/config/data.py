@@ -1,0 +1,108 @@
+"""Data: the section of the configuration that says where rows come from and what is done to them."""
+
+import os
+from pathlib import Path
+from typing import Annotated, ClassVar, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from qat_tft.config.fields import Folder, Fraction, Metavar, Moment, Names, PositiveInt, Section
+from qat_tft.data.missing import MissingPolicies
+from qat_tft.data.preparation import DuplicatePolicy, GapPolicy, Preparation
+
+
+class DataConfig(Section):
+    """Where the rows come from and how they are split and standardized."""
+
+    title: ClassVar = "Data"
+    flags: ClassVar = {"parquet_files": "--parquet-file", "cache": "--no-cache"}
+    only_in_files: ClassVar = frozenset({"unknown_rate"})
+
+    parquet_files: Annotated[tuple[str, ...], Metavar("FILE")] = Field(
+        default=(), description="Parquet file, may be repeated; none: the embedded temperatures"
+    )
+    validation: Fraction = Field(default=0.1, description="share of the time span for validation")
+    test: Fraction = Field(default=0.1, description="share of the time span for the test")
+    validation_from: Moment | None = Field(default=None, description="first time of validation, instead of a share")
+    test_from: Moment | None = Field(default=None, description="first time of the test, instead of a share")
+    test_until: Moment | None = Field(default=None, description="first time after the test; none: the data end it")
+    standardize: Literal["series", "global"] = Field(default="series", description="statistics per series or of all")
+    unknown_rate: Fraction = Field(default=0.01, description="share of categories masked as unknown in training")
+    season: PositiveInt | None = Field(
+        default=None, description="period of the seasonal naive forecast in rows; none: from the time step"
+    )
+    duplicates: DuplicatePolicy = Field(
+        default="error", description="rows of the same series and time: refused, the last one kept, or averaged"
+    )
+    gaps: GapPolicy = Field(
+        default="ignore",
+        description="time steps without a row: refused, the next row is the next step, rows are inserted, "
+        "or no window spans them",
+    )
+    cache: bool = Field(default=True, description="keep the rows of large files prepared for the next start")
+    cache_dir: Folder | None = Field(
+        default=None, description="folder of the prepared rows; none: qat-tft in the user's cache folder"
+    )
+    missing: Annotated[Names, Metavar("POLICY or COLUMN=POLICY,...")] = Field(
+        default=(),
+        description="missing values of every real column, or of one as column=policy: "
+        "error (unless given), forward, mean, zero",
+    )
+    min_history: PositiveInt | None = Field(
+        default=None, description="fewest rows of a history, shorter ones are padded and masked; none: all of them"
+    )
+    target_transform: Literal["none", "log", "log1p", "softplus"] = Field(
+        default="none", description="transform of a positive target before standardization, undone in the forecast"
+    )
+    calendar: Names = Field(
+        default=(), description="known columns made of the time, such as hour,day_of_week,month:category"
+    )
+
+    @field_validator("calendar")
+    @classmethod
+    def _calendar_is_known(cls, features: tuple[str, ...]) -> tuple[str, ...]:
+        if not features:
+            return features
+        from qat_tft.data.calendar import parse_calendar  # with it come numpy and pyarrow, for every command line
+
+        try:
+            parse_calendar(features)
+        except ValueError as problem:
+            raise ValueError(f"data.calendar: {problem}") from None
+        return features
+
+    @field_validator("missing")
+    @classmethod
+    def _policies_are_known(cls, entries: tuple[str, ...]) -> tuple[str, ...]:
+        MissingPolicies.parse(entries)
+        return entries
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if (self.validation_from is None) != (self.test_from is None):
+            raise ValueError("set data.validation_from and data.test_from together, or neither")
+        if self.validation + self.test >= 1.0:
+            raise ValueError(
+                f"data.validation {self.validation} + data.test {self.test} leave no training rows: below 1"
+            )
+        return self
+
+    @property
+    def cache_folder(self) -> Path | None:
+        """Where prepared rows are kept; None where they are not to be."""
+        if not self.cache:
+            return None
+        if self.cache_dir is not None:
+            return Path(self.cache_dir)
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qat-tft"
+
+    @property
+    def preparation(self) -> Preparation:
+        """What these settings do to rows between the file and the windows."""
+        return Preparation(
+            duplicates=self.duplicates,
+            gaps=self.gaps,
+            missing=self.missing,
+            min_history=self.min_history,
+            calendar=self.calendar,
+        )

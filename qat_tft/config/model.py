@@ -1,0 +1,41 @@
+"""Model: the section of the configuration that shapes the network."""
+
+from typing import ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from qat_tft.config.fields import Fraction, PositiveInt, Quantiles, Section
+
+
+class ModelConfig(Section):
+    """The shape of the Temporal Fusion Transformer."""
+
+    title: ClassVar = "Model"
+
+    history: PositiveInt = Field(default=72, description="time steps the encoder sees")
+    horizon: PositiveInt = Field(default=24, description="time steps forecast")
+    hidden: PositiveInt = Field(default=64, description="features of every hidden state")
+    heads: PositiveInt = Field(default=4, description="attention heads; must divide hidden")
+    dropout: Fraction = Field(default=0.1, description="dropout probability")
+    quantiles: Quantiles = Field(default=(0.1, 0.5, 0.9), description="quantiles forecast, ascending")
+    encoder_layers: int = Field(default=0, ge=0, description="gated layers after each selection; 0: as in the paper")
+    selection_chunk: PositiveInt = Field(default=4, description="variables a selection computes at once")
+
+    seasonal_difference: int | None = Field(
+        default=None,
+        ge=0,
+        description="forecast the target's change over this many rows, 0: its level; "
+        "none: over the season if the history holds two and it explains most of the target",
+    )
+
+    @model_validator(mode="after")
+    def _shape_fits(self) -> Self:
+        if self.hidden % self.heads:
+            raise ValueError(f"model.heads {self.heads} must divide model.hidden {self.hidden}")
+        if (self.seasonal_difference or 0) > self.history:
+            raise ValueError(
+                f"model.seasonal_difference {self.seasonal_difference} must not exceed model.history {self.history}"
+            )
+        if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
+            raise ValueError(f"model.quantiles {self.quantiles} must be ascending, each once, at least one")
+        return self

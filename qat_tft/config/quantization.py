@@ -1,0 +1,44 @@
+"""Quantization: the section of the configuration that says what is rounded, how and for which machine."""
+
+from typing import TYPE_CHECKING, ClassVar, Literal, Self
+
+from pydantic import Field, model_validator
+
+from qat_tft.config.fields import Fraction, Names, PositiveInt, Section
+from qat_tft.quantization.scheme import TARGETS
+
+if TYPE_CHECKING:
+    TargetName = str
+else:
+    TargetName = Literal[TARGETS]
+
+
+class QuantizationConfig(Section):
+    """Calibration and quantization-aware training."""
+
+    title: ClassVar = "Quantization"
+    flags: ClassVar = {"target": "--target-profile"}
+    only_in_files: ClassVar = frozenset({"calibration_batches", "frozen"})
+
+    use_qat: bool = Field(default=False, description="train quantization-aware after the floating-point epochs")
+    use_int8: bool = Field(default=False, description="also export the INT8 ONNX file at the end")
+    target: TargetName = Field(default="x86", description="profile of the machine that runs the file")
+    qat_epochs: int = Field(default=3, ge=0, description="quantization-aware epochs; 0: calibration only (PTQ)")
+    qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")
+    qat_ranges: Literal["observed", "learned"] = Field(
+        default="observed", description="ranges of activations in QAT: observed, or their scales trained"
+    )
+    calibrator: Literal["moving-average", "min-max", "percentile", "mse"] = Field(
+        default="moving-average", description="what calibration makes a range of"
+    )
+    calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
+    float_layers: Names = Field(default=(), description="layers to leave in floating point; separated by commas")
+    frozen: Fraction = Field(default=0.5, description="last share of the QAT steps that run with frozen ranges")
+
+    @model_validator(mode="after")
+    def _int8_needs_qat(self) -> Self:
+        if self.use_int8 and not self.use_qat:
+            raise ValueError(
+                "quantization.use_int8 exports the quantization-aware model: set quantization.use_qat as well"
+            )
+        return self

@@ -1,0 +1,145 @@
+"""The configuration of a run: its sections together, checked as a whole; read from and written to TOML."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Self
+
+import tomli_w
+from pydantic import ValidationError, model_validator
+
+from qat_tft.config.data import DataConfig
+from qat_tft.config.fields import Section
+from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
+from qat_tft.config.training import ModeName, TrainingConfig
+from qat_tft.errors import ConfigError
+
+DEMO: dict[str, dict[str, Any]] = {
+    "training": {"epochs": 3, "batches_per_epoch": 80},
+    "quantization": {"qat_epochs": 2},
+}
+"""What a run on the embedded temperatures takes where nothing else is given: minutes on two CPU cores."""
+
+
+class RunConfig(Section):
+    """Everything a run needs beside its schema; `config.toml` of a run folder."""
+
+    data: DataConfig = DataConfig()
+    model: ModelConfig = ModelConfig()
+    training: TrainingConfig = TrainingConfig()
+    quantization: QuantizationConfig = QuantizationConfig()
+
+    @model_validator(mode="after")
+    def _short_histories_fit(self) -> Self:
+        shortest = self.data.min_history
+        if shortest is not None and shortest >= self.model.history:
+            raise ValueError(
+                f"data.min_history {shortest} must be below model.history {self.model.history}: "
+                "leave it out where every history is whole"
+            )
+        season = self.model.seasonal_difference or 0
+        if shortest is not None and shortest < season:
+            raise ValueError(
+                f"model.seasonal_difference {season} needs a whole season in every history: "
+                f"set data.min_history, which is {shortest}, to at least {season}, or the difference to 0"
+            )
+        return self
+
+    @classmethod
+    def checked(cls, values: dict[str, Any], *, where: str) -> Self:
+        """Build a configuration from nested plain values.
+
+        Raises:
+            ConfigError: an unknown key or a value out of range; the message names the key.
+        """
+        try:
+            return cls.model_validate(values)
+        except ValidationError as invalid:
+            raise _config_error(invalid, where) from None
+
+    @classmethod
+    def from_toml(cls, text: str, *, where: str = "the configuration") -> Self:
+        """Read the text that `to_toml` writes, or a part of it.
+
+        Raises:
+            ConfigError: not TOML, an unknown key, or a value out of range.
+        """
+        return cls.checked(read_toml(text, where=where), where=where)
+
+    def with_seasonal_difference(self, season: int) -> Self:
+        """Return the same configuration with that season decided on; 0 for none."""
+        model = self.model.model_copy(update={"seasonal_difference": season})
+        return self.model_copy(update={"model": model})
+
+    def with_split(self, validation_from: str, test_from: str) -> Self:
+        """Return the same configuration with the times at which the shares of validation and test cut."""
+        decided = {"validation_from": validation_from, "test_from": test_from}
+        return self.model_copy(update={"data": self.data.model_copy(update=decided)})
+
+    def with_float_layers(self, layers: tuple[str, ...]) -> Self:
+        """Return the same configuration with those layers left in floating point."""
+        quantization = self.quantization.model_copy(update={"float_layers": layers})
+        return self.model_copy(update={"quantization": quantization})
+
+    def with_checkpoint_mode(self, mode: ModeName) -> Self:
+        """Return the same configuration with the mode that `auto` stood for; the budget has done its work."""
+        asked = self.training.use_gradient_checkpointing and mode != "off"
+        decided = {"checkpoint_mode": mode, "memory_budget": None, "use_gradient_checkpointing": asked}
+        return self.model_copy(update={"training": self.training.model_copy(update=decided)})
+
+    def to_toml(self) -> str:
+        """Return every setting that has a value, section by section."""
+        return tomli_w.dumps(self.model_dump(mode="python", exclude_none=True))
+
+
+def read_toml(text: str, *, where: str) -> dict[str, Any]:
+    """Parse TOML, with a message that says where.
+
+    Raises:
+        ConfigError: the text is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as broken:
+        raise ConfigError(f"not TOML: {broken}", where=where, next_step="Mend that line") from None
+
+
+def read_config_file(path: str | Path) -> dict[str, Any]:
+    """Return the nested values of a TOML file, not yet checked.
+
+    Raises:
+        ConfigError: the file cannot be read or is not TOML.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as failure:
+        reason = getattr(failure, "strerror", None) or "not UTF-8 text"
+        raise ConfigError(f"cannot read the configuration: {reason}", where=str(path)) from None
+    return read_toml(text, where=str(path))
+
+
+def _config_error(invalid: ValidationError, where: str) -> ConfigError:
+    lines = []
+    allowed = ""
+    for problem in invalid.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        if problem["type"] == "extra_forbidden":
+            lines.append(f"unknown key {key}")
+            allowed = allowed or ", ".join(_known_keys(problem["loc"]))
+        elif problem["type"] == "value_error":  # from a validator above, which names keys and values itself
+            lines.append(problem["msg"].removeprefix("Value error, "))
+        else:
+            given = f", not {problem['input']!r}" if _is_plain(problem) else ""
+            lines.append(f"{key}: {problem['msg']}{given}")
+    return ConfigError("; ".join(lines), where=where, allowed=allowed, next_step="Change what is named here")
+
+
+def _is_plain(problem: Any) -> bool:
+    return isinstance(problem["input"], str | int | float | bool)
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    if len(location) == 1:
+        return list(RunConfig.model_fields)
+    section = RunConfig.model_fields[str(location[0])].annotation
+    return list(section.model_fields) if isinstance(section, type) and issubclass(section, Section) else []
