@@ -1,7 +1,8 @@
 """From a run folder to its ONNX files: trace, clean, verify, and only then write."""
 
 import time
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -19,6 +20,7 @@ from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.build.export_report import ExportedFile, ExportResult
 from qat_tft.export.build.graph import build_graph
 from qat_tft.export.metadata import LstmForm, ModelMetadata, Precision
+from qat_tft.model.recurrence import Recurrence
 from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.prepare import FLOAT_OPERATIONS, LSTM_CELL
 from qat_tft.quantization.scheme import require_safe, scheme_for
@@ -47,28 +49,67 @@ def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: L
             a weight that is not finite, or a graph that is not what it must be.
         CalibrationError: a range of the model was never observed or is not finite.
     """
+    plans = [plan_fp32(run)]
+    if int8:
+        plans.append(plan_int8(run, target, lstm))
+    return write_plans(run, plans)
+
+
+@dataclass(frozen=True)
+class ExportPlan:
+    """One file to be written: the model in its form for inference, what the file says of itself, and its place."""
+
+    model: nn.Module
+    metadata: ModelMetadata
+    path: Path
+
+
+def plan_fp32(run: RunFolder) -> ExportPlan:
+    """Return the plan of the FP32 file; errors are those of `export_run`."""
+    return ExportPlan(run.load_fp32_model().folded(), _metadata_of(run), run.onnx_file("fp32"))
+
+
+def plan_int8(run: RunFolder, target: str | None = None, lstm: LstmForm = "weights") -> ExportPlan:
+    """Return the plan of the INT8 file; arguments and errors are those of `export_run`."""
+    qat = run.load_qat_model()
+    wanted = qat.scheme if target is None else scheme_for(target)
+    require_safe(qat.scheme, wanted, where=str(run.path))
+    if lstm == "dynamic" and not wanted.dynamic_lstm:
+        raise ExportError(
+            f"the target {wanted.target!r} has no integer LSTM",
+            where=str(run.path),
+            allowed="--lstm dynamic for x86 and x86-vnni; --lstm weights for every target",
+            next_step="Export without --lstm dynamic",
+        )
+    described = replace(
+        _metadata_of(run),
+        kind="int8",
+        target=wanted.target,
+        lstm=lstm,
+        weights=weights_fingerprint(run, "int8"),
+        quantized_layers=tuple(qat.quantized_layers()),
+        float_layers=(*qat.float_layers(), *_float_operations(lstm)),
+    )
+    return ExportPlan(integer_model(qat), described, run.onnx_file("int8"))
+
+
+def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
+    """Trace and verify every planned file, and write them all or none; errors are those of `export_run`."""
     start = time.monotonic()
-    fp32 = run.load_fp32_model().folded()
     scaling = run.load_preprocessing().scaling()
-    metadata = _metadata_of(run)
-    lstm_nodes = sum(module.num_layers for module in fp32.modules() if isinstance(module, nn.LSTM))
-    plans: list[tuple[nn.Module, ModelMetadata, Path]] = [(fp32, metadata, run.onnx_file("fp32"))]
-    if int8:
-        plans.append((*_integer_model(run, metadata, target, lstm), run.onnx_file("int8")))
-    for model, _, _ in plans:
-        _refuse_non_finite(model, run)
-    graphs = [_verified(model, scaling, described, lstm_nodes) for model, described, _ in plans]
+    for plan in plans:
+        _refuse_non_finite(plan.model, run)
+    graphs = [_verified(plan, scaling) for plan in plans]
     contents = [graph.SerializeToString() for graph in graphs]
-    if int8:
-        _refuse_no_saving(fp32=len(contents[0]), int8=len(contents[1]), path=plans[1][2])
-    files = []
-    for graph, content, (_, described, path) in zip(graphs, contents, plans, strict=True):
-        write_file(path, content)
-        files.append(_describe(graph, described, path, len(content)))
-    last = plans[-1][1]
+    sizes: dict[str, int] = {plan.metadata.kind: len(content) for plan, content in zip(plans, contents, strict=True)}
+    if len(sizes) > 1:
+        _refuse_no_saving(fp32=sizes["fp32"], int8=sizes["int8"], path=plans[-1].path)
+    for plan, content in zip(plans, contents, strict=True):
+        write_file(plan.path, content)
+    last = plans[-1].metadata
     return ExportResult(
         run=run.path,
-        files=tuple(files),
+        files=tuple(_describe(graph, plan, sizes) for graph, plan in zip(graphs, plans, strict=True)),
         target=last.target,
         quantized_layers=last.quantized_layers,
         float_layers=last.float_layers,
@@ -99,39 +140,16 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
     )
 
 
-def _integer_model(
-    run: RunFolder, metadata: ModelMetadata, target: str | None, lstm: LstmForm
-) -> tuple[nn.Module, ModelMetadata]:
-    qat = run.load_qat_model()
-    wanted = qat.scheme if target is None else scheme_for(target)
-    require_safe(qat.scheme, wanted, where=str(run.path))
-    if lstm == "dynamic" and not wanted.dynamic_lstm:
-        raise ExportError(
-            f"the target {wanted.target!r} has no integer LSTM",
-            where=str(run.path),
-            allowed="--lstm dynamic for x86 and x86-vnni; --lstm weights for every target",
-            next_step="Export without --lstm dynamic",
-        )
-    described = replace(
-        metadata,
-        kind="int8",
-        target=wanted.target,
-        lstm=lstm,
-        weights=weights_fingerprint(run, "int8"),
-        quantized_layers=tuple(qat.quantized_layers()),
-        float_layers=(*qat.float_layers(), *_float_operations(lstm)),
-    )
-    return integer_model(qat), described
-
-
 def _float_operations(lstm: LstmForm) -> list[tuple[str, str]]:
     return [(what, why) for what, why in FLOAT_OPERATIONS.items() if lstm != "dynamic" or what != LSTM_CELL]
 
 
-def _verified(model: nn.Module, scaling: Scaling, metadata: ModelMetadata, lstm_nodes: int) -> ModelProto:
+def _verified(plan: ExportPlan, scaling: Scaling) -> ModelProto:
+    model, metadata = plan.model, plan.metadata
     graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
     scheme = scheme_for(metadata.target) if metadata.target else None
     portable = scheme is not None and scheme.standard_operators_only
+    lstm_nodes = sum(isinstance(module, Recurrence) for module in model.modules())
     graph_rules.verify_graph(graph, lstm_nodes=lstm_nodes, portable=portable)
     if metadata.kind == "int8":
         graph_rules.verify_integer_graph(graph, int8_weights=_int8_weights(model))
@@ -160,11 +178,11 @@ def _refuse_no_saving(*, fp32: int, int8: int, path: Path) -> None:
         )
 
 
-def _describe(graph: ModelProto, metadata: ModelMetadata, path: Path, size: int) -> ExportedFile:
+def _describe(graph: ModelProto, plan: ExportPlan, sizes: Mapping[str, int]) -> ExportedFile:
     return ExportedFile(
-        path=path,
-        kind=metadata.kind,
-        bytes=size,
+        path=plan.path,
+        kind=plan.metadata.kind,
+        bytes=sizes[plan.metadata.kind],
         nodes=len(graph.graph.node),
         opset=next(entry.version for entry in graph.opset_import if entry.domain in graph_rules.STANDARD_DOMAINS),
         ir_version=graph.ir_version,

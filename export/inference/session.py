@@ -16,6 +16,7 @@ Quantiles = npt.NDArray[np.float32]
 Signature = dict[str, tuple[str, tuple[int | str, ...]]]
 
 _ERRORS_ONLY = 3
+_AGAIN = "It is damaged or not an ONNX file: export it again with `qat-tft export`."
 _NULL_CATEGORY = "<null>"  # the name that data/reading/columns.py gives to a null, repeated here to do without torch
 
 
@@ -60,11 +61,21 @@ class ForecastSession:
         Raises:
             DataError: a missing or unknown input, another dtype or shape, NaN or infinity. INT8 arithmetic
                 would hide a NaN (QuantizeLinear turns it into the lowest code), so it is refused up front.
+            OnnxFileError: the file's graph does not fit together.
         """
         _refuse_unlike(arrays, self.inputs)
         for spec in self.inputs:
             _refuse_non_finite(arrays[spec.name], spec)
-        (quantiles,) = self._session.run([OUTPUT], dict(arrays))
+        try:
+            (quantiles,) = self._session.run([OUTPUT], dict(arrays))
+        except (
+            Exception
+        ) as error:  # onnxruntime raises a dozen unrelated classes for a graph that does not fit together
+            raise OnnxFileError(
+                f"onnxruntime cannot run this file ({str(error).splitlines()[0]})",
+                where=str(self.path),
+                next_step=_AGAIN,
+            ) from error
         return np.asarray(quantiles, dtype=np.float32)
 
     def encode(self, column: str, values: Iterable[object]) -> npt.NDArray[np.int64]:
@@ -129,7 +140,7 @@ def _open(path: Path, optimized: bool, threads: int | None, graph: Path | None) 
         raise OnnxFileError(
             f"onnxruntime cannot load this file ({str(error).splitlines()[0]})",
             where=str(path),
-            next_step="It is damaged or not an ONNX file: export it again with `qat-tft export`.",
+            next_step=_AGAIN,
         ) from error
 
 

@@ -4,7 +4,7 @@ N windows, P horizon, Q quantiles.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,8 +41,8 @@ class Comparison:
 
     Attributes:
         reference: of the torch model that the file was made from; fp32: of the FP32 model.
-        optimized, unoptimized: of the file, at batch 64.
-        small: of the file, optimized, for the first few windows, by smaller batch size.
+        file: of the file at batch 64, by how onnxruntime ran it; the first is what users run.
+        small: of the file, run in that first way, for the first few windows, by smaller batch size.
         batch_mates_change: largest change of a window's raw forecast when its batch mates are replaced.
         target: raw, [N, P].
         units: turn forecasts into what the network put out.
@@ -50,8 +50,7 @@ class Comparison:
 
     reference: Array
     fp32: Array
-    optimized: Array
-    unoptimized: Array
+    file: Mapping[str, Array]
     small: Mapping[int, Array]
     batch_mates_change: float
     target: Tensor
@@ -61,6 +60,11 @@ class Comparison:
     def rows(self) -> int:
         """Number of windows compared."""
         return len(self.reference)
+
+    @property
+    def first(self) -> Array:
+        """Forecasts of the file, run as users do."""
+        return next(iter(self.file.values()))
 
 
 @dataclass(frozen=True)
@@ -99,11 +103,11 @@ class NetworkUnits:
         return np.asarray((transformed - center) / scale, dtype=np.float32)
 
 
-def compare(file: ForecastSession, run: RunFolder, windows: Batch, seconds: float) -> Comparison:
+def compare(sessions: Mapping[str, ForecastSession], run: RunFolder, windows: Batch, seconds: float) -> Comparison:
     """Forecast the run's check windows with everyone concerned.
 
     Args:
-        file: the optimized session of the file.
+        sessions: of the file, by how onnxruntime runs it; the first as users do.
         run: the run that it was exported from.
         windows: the run's check windows.
         seconds: after about this time no further block of 64 windows is begun; the first always is.
@@ -113,10 +117,10 @@ def compare(file: ForecastSession, run: RunFolder, windows: Batch, seconds: floa
     """
     if not len(windows.target):
         raise RunFolderError("the run holds no check windows", where=str(run.path), next_step="Train again")
+    file = next(iter(sessions.values()))
     scaling = run.load_preprocessing().scaling()
     fp32_model = run.load_fp32_model()
     fp32, reference = _torch_models(file.metadata, run, fp32_model, scaling)
-    unoptimized = ForecastSession(file.path, optimized=False, threads=file.threads)
     order = torch.from_numpy(spread_order(len(windows.target)))
     answers: list[tuple[Array, ...]] = []
     end = time.monotonic() + seconds
@@ -124,16 +128,14 @@ def compare(file: ForecastSession, run: RunFolder, windows: Batch, seconds: floa
         if answers and time.monotonic() > end:
             break
         inputs = window_inputs(windows, rows.repeat(LARGE_BATCH)[:LARGE_BATCH], file.metadata)
-        answers.append(
-            tuple(forecast(inputs)[: len(rows)] for forecast in (reference, fp32, file.forecast, unoptimized.forecast))
-        )
+        everyone: list[Callable[[Inputs], Array]] = [reference, fp32, *(one.forecast for one in sessions.values())]
+        answers.append(tuple(forecast(inputs)[: len(rows)] for forecast in everyone))
     by_model = [np.concatenate(blocks) for blocks in zip(*answers, strict=True)]
     compared = order[: len(by_model[0])]
     return Comparison(
         reference=by_model[0],
         fp32=by_model[1],
-        optimized=by_model[2],
-        unoptimized=by_model[3],
+        file=dict(zip(sessions, by_model[2:], strict=True)),
         small={size: _in_batches(file, windows, compared, size) for size in SMALL_BATCHES},
         batch_mates_change=_batch_mates_change(file, windows, compared),
         target=windows.target[compared],

@@ -1,11 +1,12 @@
 """Layer by layer: what rounding costs in each, and whether the file computes each as the QAT model does.
 
-What goes into and comes out of every quantized layer is taken from the file while it forecasts. The same layer of the
-QAT model then gets the same input, so an error shows in the layer where it is made and in no other. Legend: B batch,
-T time, H hidden, V variables, N rows.
+What goes into and comes out of every layer with integer weights is taken from the file while it forecasts. The same
+layer of the QAT model then gets the same input, so an error shows in the layer where it is made and in no other.
+
+Legend: B batch, T time, H hidden, V variables, N rows.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,20 +18,23 @@ import torch
 from onnx import ModelProto
 from torch import Tensor
 
+from qat_tft.export.graph_reader import GraphReader
 from qat_tft.export.inference.session import session_options
-from qat_tft.export.verify.intermediate_outputs import Tap, expose, find_taps
+from qat_tft.export.verify.intermediate_outputs import ProductValues, find_values, with_outputs
 from qat_tft.export.verify.measures import sqnr_db
+from qat_tft.model.layers import AffineVariables
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear, integer_weight
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
+from qat_tft.quantization.stored import STORED, StoredAffine, StoredLinear
 
 EQUAL = 0.01
 """Share of a step up to which two results count as equal: sums of the same products in another order."""
 
 _WINDOWS, _VALUES = 16, 2**22
 
-Layer = QuantizedLinear | QuantizedVariableLinear | QuantizedLSTM
+Layer = QuantizedLinear | QuantizedVariableLinear | QuantizedLSTM | StoredLinear | StoredAffine
 Values = dict[str, npt.NDArray[np.float32]]
 Inputs = Mapping[str, npt.NDArray[Any]]
 
@@ -40,7 +44,8 @@ class LayerReport:
     """One quantized layer; in each comparison both sides get the same input.
 
     A step of an output is the most that one code more or less of one input changes it: the input's scale times the
-    largest magnitude in the output's row of weights. For an LSTM it is what that changes in the sum of a gate.
+    largest magnitude in the output's row of weights. For an LSTM it is what that changes in the sum of a gate. Where
+    only the weight is rounded, it is what one code of the weight changes at the largest input.
 
     Attributes:
         name: of the layer; operator: of its product in the file.
@@ -49,6 +54,8 @@ class LayerReport:
         file_db: SQNR of the file's layer against the QAT layer, ``optimized`` and ``unoptimized``.
         file_steps: largest difference between those two, in steps.
         file_off: share of the values that differ at all, by more than ``EQUAL`` of a step.
+        file_off_beyond: the same without the row that differs most: a single input that is rounded the other way
+            changes one row, and nothing else.
     """
 
     name: str
@@ -58,6 +65,7 @@ class LayerReport:
     file_db: Mapping[str, float | None]
     file_steps: Mapping[str, float | None]
     file_off: Mapping[str, float]
+    file_off_beyond: Mapping[str, float]
 
     @property
     def lowest_db(self) -> float:
@@ -76,24 +84,30 @@ class LayerReport:
 
 @torch.no_grad()
 def layer_reports(
-    graph: ModelProto, qat: QATTemporalFusionTransformer, inputs: Inputs, *, threads: int
+    graph: ModelProto,
+    qat: QATTemporalFusionTransformer,
+    inputs: Inputs,
+    *,
+    threads: int,
+    modes: Sequence[str] = ("optimized", "unoptimized"),
 ) -> tuple[LayerReport, ...]:
-    """Compare each quantized layer of a file with that of the QAT model it was made from, worst first.
+    """Compare each layer with integer weights of a file with that of the QAT model it was made from, worst first.
 
     Args:
         graph: the file.
         qat: the model; its phase is left as it was.
         inputs: of the file, raw.
         threads: of onnxruntime.
+        modes: how onnxruntime runs the file, ``unoptimized`` among them.
 
     Returns:
         A report per layer that the graph holds, by lowest ratio; a layer that is missing has none.
     """
     layers = _layers(qat)
-    taps = {name: found for name, found in find_taps(graph, _steps_after(layers)).items() if found}
-    content = expose(graph, taps).SerializeToString()
-    values = {mode: _run(content, inputs, mode == "optimized", threads) for mode in ("optimized", "unoptimized")}
-    reports = [_report(name, layers[name], found, values) for name, found in taps.items()]
+    places = find_values(GraphReader(graph), {name: _steps_after(layer) for name, layer in layers.items()})
+    content = with_outputs(graph, places).SerializeToString()
+    values = {mode: _run(content, inputs, mode == "optimized", threads) for mode in modes}
+    reports = [_report(name, layers[name], found, values) for name, found in places.items()]
     return tuple(sorted(reports, key=lambda report: report.lowest_db))
 
 
@@ -103,21 +117,28 @@ def most_windows(qat: QATTemporalFusionTransformer) -> int:
     return max(1, min(_WINDOWS, _VALUES // (widest * qat.model.history)))
 
 
+def compared_layers(qat: QATTemporalFusionTransformer) -> list[str]:
+    """Return the names of the layers that are compared: the quantized ones, and those of which the weight is stored."""
+    kinds = (StoredLinear, StoredAffine)
+    return [*qat.quantized_layers(), *(name for name, module in qat.model.named_modules() if isinstance(module, kinds))]
+
+
 def _layers(qat: QATTemporalFusionTransformer) -> dict[str, Layer]:
-    return {name: qat.model.get_submodule(name) for name in qat.quantized_layers()}  # type: ignore[misc]
+    return {name: qat.model.get_submodule(name) for name in compared_layers(qat)}  # type: ignore[misc]
 
 
 def _weight(layer: Layer) -> Tensor:
-    return layer.weight_ih if isinstance(layer, QuantizedLSTM) else layer.weight  # what the rounded input meets
+    """Return the weight [..., out, in] that the input meets; of an affine map per variable [V, 2, H]."""
+    if isinstance(layer, QuantizedLSTM):
+        return layer.weight_ih
+    return AffineVariables.rows(layer) if isinstance(layer, StoredAffine) else layer.weight
 
 
-def _steps_after(layers: Mapping[str, Layer]) -> dict[str, int]:
-    def steps(layer: Layer) -> int:
-        if isinstance(layer, QuantizedVariableLinear):
-            return 2  # the scales, then bias and zero points
-        return int(isinstance(layer, QuantizedLinear) and layer.bias is not None)
-
-    return {name: steps(layer) for name, layer in layers.items()}
+def _steps_after(layer: Layer) -> int:
+    """Return how many nodes belong to a layer after its product."""
+    if isinstance(layer, QuantizedVariableLinear):
+        return 2  # the scales, then bias and zero points
+    return int(isinstance(layer, QuantizedLinear | StoredLinear) and layer.bias is not None)
 
 
 def _run(content: bytes, inputs: Inputs, optimized: bool, threads: int) -> Values:
@@ -127,65 +148,72 @@ def _run(content: bytes, inputs: Inputs, optimized: bool, threads: int) -> Value
     return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
-def _report(name: str, layer: Layer, taps: list[Tap], values: Mapping[str, Values]) -> LayerReport:
-    step = _step(layer).clamp_min(torch.finfo(torch.float32).tiny)
-    file_db, file_steps, file_off = {}, {}, {}
+def _report(name: str, layer: Layer, places: list[ProductValues], values: Mapping[str, Values]) -> LayerReport:
+    file_db, file_steps, file_off, file_off_beyond = {}, {}, {}, {}
     for mode, found in values.items():
-        ours = _with_phase(layer, Phase.FROZEN, taps, found)
-        theirs = _output(taps, found)
-        steps = (theirs - ours).abs() / step
+        x = _input(places, found)
+        ours, theirs = _with_phase(layer, Phase.FROZEN, places, found), _output(places, found)
+        steps = (theirs - ours).abs() / _step(layer, x).clamp_min(torch.finfo(torch.float32).tiny)
+        off = ~(steps <= EQUAL)
         file_db[mode] = sqnr_db(ours.numpy(), theirs.numpy())
         file_steps[mode] = float(steps.max()) if bool(torch.isfinite(steps).all()) else None
-        file_off[mode] = float((~(steps <= EQUAL)).float().mean())
-    exact = _with_phase(layer, Phase.FLOAT, taps, values["unoptimized"])
-    rounded = _with_phase(layer, Phase.FROZEN, taps, values["unoptimized"])
+        file_off[mode] = float(off.float().mean())
+        file_off_beyond[mode] = float(off.sum() - off.sum(-1).amax()) / off.numel()
+    exact = _with_phase(layer, Phase.FLOAT, places, values["unoptimized"])
+    rounded = _with_phase(layer, Phase.FROZEN, places, values["unoptimized"])
     qat_db = sqnr_db(exact.numpy(), rounded.numpy())
-    return LayerReport(name, taps[0].operator, exact.numel(), qat_db, file_db, file_steps, file_off)
+    operator = places[0].product.node.op_type
+    return LayerReport(name, operator, exact.numel(), qat_db, file_db, file_steps, file_off, file_off_beyond)
 
 
-def _with_phase(layer: Layer, phase: Phase, taps: list[Tap], values: Values) -> Tensor:
+def _with_phase(layer: Layer, phase: Phase, places: list[ProductValues], values: Values) -> Tensor:
     """Return what the layer puts out in a phase for the input that the file's layer had."""
     with _phase(layer, phase):
-        x = _input(taps, values)
+        x = _input(places, values)
         if isinstance(layer, QuantizedLSTM):
-            hidden, cell = (torch.from_numpy(values[name]) for name in taps[0].states)
+            hidden, cell = (torch.from_numpy(values[name]) for name in places[0].product.states)
             return layer(x, (hidden, cell))[0]  # type: ignore[no-any-return]
         if isinstance(layer, QuantizedVariableLinear):
             (whole,) = layer.chunks([len(x)])
             return whole(x)
-        return layer(x)  # type: ignore[no-any-return]
+        return x @ layer.rows() if isinstance(layer, StoredAffine) else layer(x)
 
 
 @contextmanager
 def _phase(layer: Layer, phase: Phase) -> Iterator[None]:
-    before = layer.input.phase
-    layer.input.phase = phase
+    holder = layer if isinstance(layer, StoredLinear | StoredAffine) else layer.input
+    before = holder.phase
+    holder.phase = phase
     try:
         yield
     finally:
-        layer.input.phase = before
+        holder.phase = before
 
 
-def _input(taps: list[Tap], values: Values) -> Tensor:
+def _input(places: list[ProductValues], values: Values) -> Tensor:
     """Return the layer's input: [V, N, in] from all chunks, [B, T, H] or [.., in]."""
-    chunks = [torch.from_numpy(values[tap.input]) for tap in taps if tap.half == 0]
+    chunks = [torch.from_numpy(values[one.input]) for one in places if one.product.half == 0]
     x = torch.cat(chunks) if len(chunks) > 1 else chunks[0]
-    return x.transpose(0, 1) if taps[0].time_first else x
+    return x.transpose(0, 1) if places[0].time_first else x
 
 
-def _output(taps: list[Tap], values: Values) -> Tensor:
+def _output(places: list[ProductValues], values: Values) -> Tensor:
     """Return the layer's output from all chunks and halves; a recurrent operator's [T, 1, B, H] as [B, T, H]."""
-    outputs = [torch.from_numpy(values[tap.output]) for tap in taps]
-    if taps[0].states:
+    outputs = [torch.from_numpy(values[one.output]) for one in places]
+    if places[0].product.recurrent:
         return outputs[0].squeeze(1).transpose(0, 1)
-    chunks = dict.fromkeys(tap.chunk for tap in taps)
-    halves = [[out for tap, out in zip(taps, outputs, strict=True) if tap.chunk == chunk] for chunk in chunks]
+    chunks = dict.fromkeys(one.product.chunk for one in places)
+    halves = [[out for one, out in zip(places, outputs, strict=True) if one.product.chunk == chunk] for chunk in chunks]
     joined = [torch.cat(parts, -1) for parts in halves]
     return torch.cat(joined) if len(joined) > 1 else joined[0]
 
 
-def _step(layer: Layer) -> Tensor:
+def _step(layer: Layer, x: Tensor) -> Tensor:
     """Return the step of each output, shaped to stand against the layer's output."""
+    if isinstance(layer, StoredLinear | StoredAffine):
+        _, scale = integer_weight(_weight(layer), STORED)  # [out, 1], or [V, 2, 1]
+        largest = scale.squeeze(-1) if isinstance(layer, StoredLinear) else scale.amax(1, keepdim=True)
+        return largest * x.abs().amax()
     codes, scale = integer_weight(_weight(layer), layer.codes)
     largest = codes.float().abs().amax(-1) * scale.squeeze(-1)  # [..., out]
     if isinstance(layer, QuantizedVariableLinear):

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -33,8 +33,8 @@ class Operators:
         floating: description of a product that stayed float to the number of its nodes.
     """
 
-    integer: dict[str, int]
-    floating: dict[str, int]
+    integer: dict[str, int] = field(default_factory=dict)
+    floating: dict[str, int] = field(default_factory=dict)
 
 
 def operators_of(path: Path) -> Operators:

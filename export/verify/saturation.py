@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
-from qat_tft.export.graph_edit import Constants, constant_values, producers_of
+from qat_tft.export.graph_reader import GraphReader
 from qat_tft.quantization.scheme import PAIR_LIMIT
 
 _HIGHEST_ACTIVATION = 255
@@ -53,23 +53,8 @@ def largest_pair(weight: Codes) -> int:
 
 
 def _integer_weights(model: ModelProto) -> list[tuple[Codes, ...]]:
-    # Of each node that multiplies 8-bit activations by 8-bit weights, these weights.
-    constants = constant_values(model)
-    producers = producers_of(model)
-    found: list[tuple[Codes, ...]] = []
-    for node in model.graph.node:
-        if node.op_type == "MatMul" and all(_is_dequantized(name, producers) for name in node.input):
-            found.append((constants.get(producers[node.input[1]].input[0], _UNKNOWN),))
-        elif node.op_type == "MatMulInteger":
-            found.append((_codes(node, 1, constants),))
-        elif node.op_type == "DynamicQuantizeLSTM":
-            found.append((_codes(node, 1, constants), _codes(node, 2, constants)))
-    return found
-
-
-def _is_dequantized(name: str, producers: dict[str, NodeProto]) -> bool:
-    return name in producers and producers[name].op_type == "DequantizeLinear"
-
-
-def _codes(node: NodeProto, place: int, constants: Constants) -> Codes:
-    return constants.get(node.input[place], _UNKNOWN)
+    """Of each node that multiplies 8-bit activations by 8-bit weights, these weights."""
+    graph = GraphReader(model)
+    nodes = (node for node in model.graph.node if graph.multiplies_codes(node))
+    weights = (graph.stored_weights(node) for node in nodes)
+    return [tuple(graph.constants[name] for name in names) or (_UNKNOWN,) for names in weights]

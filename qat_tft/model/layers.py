@@ -138,16 +138,20 @@ class CutLayer(nn.Module):
 
     Args:
         function: takes one piece of each tensor, then the chunk's inputs.
-        tensors: first dimension V each.
+        tensors: first dimension V each, or a multiple of it.
         sizes: how many variables each chunk has.
+        rows: how many rows of the tensors each variable has.
     """
 
-    def __init__(self, function: Callable[..., Tensor], tensors: tuple[Tensor, ...], sizes: list[int]) -> None:
+    def __init__(
+        self, function: Callable[..., Tensor], tensors: tuple[Tensor, ...], sizes: list[int], *, rows: int = 1
+    ) -> None:
         super().__init__()
         self.function = function
         self.sizes = sizes
         self.names: list[list[str]] = []
-        for chunk, pieces in enumerate(zip(*(tensor.detach().split(sizes) for tensor in tensors), strict=True)):
+        cuts = [size * rows for size in sizes]
+        for chunk, pieces in enumerate(zip(*(tensor.detach().split(cuts) for tensor in tensors), strict=True)):
             self.names.append([f"chunk{chunk}_{position}" for position in range(len(pieces))])
             for name, piece in zip(self.names[-1], pieces, strict=True):
                 self.register_buffer(name, piece.clone(memory_format=torch.contiguous_format))

@@ -73,8 +73,9 @@ class StoredAffine(AffineVariables):
 
     def cut(self, sizes: list[int]) -> CutLayer:
         """Return the map for inference: int8 weights, each chunk's stored on their own."""
-        codes, scale = integer_weight(super().rows(), STORED)  # [V, 2, H], [V, 2, 1]
-        return CutLayer(_stored_affine, (codes, scale, torch.zeros_like(scale, dtype=torch.int64)), sizes)
+        codes, scale = integer_weight(super().rows().flatten(0, 1), STORED)  # [2V, H], [2V, 1]
+        scale = scale.squeeze(1)
+        return CutLayer(_stored_affine, (codes, scale, torch.zeros_like(scale, dtype=torch.int64)), sizes, rows=2)
 
     def rows(self) -> Tensor:
         """Return weights and biases [V, 2, H], rounded as the phase asks."""
@@ -82,9 +83,9 @@ class StoredAffine(AffineVariables):
 
 
 def _stored_affine(codes: Tensor, scale: Tensor, zero_point: Tensor, x: Tensor) -> Tensor:
-    # DequantizeLinear takes scales along one axis: variables and the two vectors of each are laid into one.
-    rows = _dequantized(codes.flatten(0, 1), scale.flatten(), zero_point.flatten(), 0)
-    mapped: Tensor = x @ rows.view(codes.shape)
+    # DequantizeLinear takes scales along one axis: variables and the two vectors of each lie in one.
+    rows = _dequantized(codes, scale, zero_point, 0)
+    mapped: Tensor = x @ rows.view(-1, 2, codes.shape[-1])
     return mapped
 
 

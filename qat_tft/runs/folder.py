@@ -228,7 +228,7 @@ class RunFolder:
             RunFolderError: a file is missing, cut short, not ours, or does not fit the configuration.
         """
         model = build_model(self.load_config().model, self.load_preprocessing(), self.load_effective_schema())
-        self._put_weights("fp32", model, self._read_weights("fp32"))
+        self._put_weights("fp32", model, self.read_weights("fp32"))
         return model.eval()
 
     def weights_file(self, kind: WeightsKind) -> Path:
@@ -263,7 +263,7 @@ class RunFolder:
                 where=str(self.path),
                 next_step="Train with `qat-tft train --use-qat`",
             )
-        config, tensors = self.load_config(), self._read_weights("qat")
+        config, tensors = self.load_config(), self.read_weights("qat")
         if every_layer:
             untrained = (layer for layer in config.quantization.float_layers if not ranges_of(layer, tensors))
             config = config.with_float_layers(tuple(untrained))
@@ -317,7 +317,12 @@ class RunFolder:
         path = self.path / layout.CHECK
         return files.read_json(path) if path.is_file() else None
 
-    def _read_weights(self, kind: WeightsKind) -> dict[str, torch.Tensor]:
+    def read_weights(self, kind: WeightsKind) -> dict[str, torch.Tensor]:
+        """Return the tensors of a weights file as they stand there.
+
+        Raises:
+            RunFolderError: the file is missing, cut short, not ours, or of another kind.
+        """
         return files.read_tensors(self.weights_file(kind), kind=kind)[0]
 
     def _put_weights(self, kind: WeightsKind, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:

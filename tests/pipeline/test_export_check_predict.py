@@ -18,11 +18,12 @@ from onnx import TensorProto, numpy_helper
 from qat_tft.cli.app import main
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import CalibrationError, ExportError
-from qat_tft.export.build import run_export as graph
-from qat_tft.export.build.run_export import export_run
+from qat_tft.export.build import run_export
+from qat_tft.export.build.run_export import export_run, plan_int8, write_plans
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.metadata import FORMAT_VERSION, METADATA_KEY
 from qat_tft.export.verify.check import check_model
+from qat_tft.export.verify.layers import compared_layers
 from qat_tft.quantization.stored import StoredAffine, StoredLinear
 from qat_tft.runs.build import build_qat_model
 from qat_tft.runs.folder import RunFolder
@@ -89,7 +90,7 @@ def train_small(root: Path, *, target: str = "x86", use_qat: bool = True) -> Run
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     run = train_small(tmp_path_factory.mktemp("trained"))
-    assert main(["export", "--int8", "--runs-dir", str(run.path.parent)]) == 0
+    assert main(["export", "--int8", "--runs-dir", str(run.path.parent), "--json"]) == 0
     return run
 
 
@@ -105,7 +106,9 @@ def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFol
     report = json.loads(output)
     assert (code, report["passed"], report["reasons"]) == (0, True, [])
     assert "Warning" not in messages
-    assert min(report["sqnr_db"].values()) >= 40
+    assert min(report["sqnr_db"].values()) >= 55
+    assert (report["tensors"]["differing"], report["tensors"]["missing"]) == ([], [])
+    assert 0.4 < report["integer_share"] < 1
     assert report["max_error_steps"] is not None
     assert {model: set(risks) for model, risks in report["q_risk"].items()} == {
         model: {"0.1", "0.5", "0.9"} for model in ("fp32", "qat", "int8")
@@ -118,7 +121,7 @@ def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFol
         "LSTM cells"
     }
     assert report["saturating_products"] == 0
-    assert {layer["name"] for layer in report["layers"]} == set(run.load_qat_model().quantized_layers())
+    assert {layer["name"] for layer in report["layers"]} == set(compared_layers(run.load_qat_model()))
     assert (report["missing_layers"], report["quantized_constants"]) == ([], [])
     assert report["layer_max_steps"] < SAME_SUMS
     assert report["runtimes"][0]["sqnr_db"] >= 40
@@ -221,19 +224,18 @@ def test_layers_left_in_floating_point_are_float_in_the_next_file_and_the_last_o
     code, output, _ = call("check", run.onnx_file("int8"), "--json")
     (reason,) = json.loads(output)["reasons"]
     assert (code, "leaves other layers in floating point" in reason) == (1, True)
-    assert call("export", run.path, "--int8")[0] == 0
+    write_plans(run, [plan_int8(run)])
     report = check_model(run.onnx_file("int8"))
     assert report.passed, report.reasons
-    assert report.max_error_steps is None, "the last layer has no quantization step"
-    assert report.layers
-    assert not {layer.name for layer in report.layers} & set(left_out)
+    assert report.found.max_error_steps is None, "the last layer has no quantization step"
+    assert report.found.layers
+    assert not {layer.name for layer in report.found.layers} & set(left_out)
 
 
-def test_exporting_again_gives_the_same_bytes(run: RunFolder, call) -> None:
+def test_exporting_again_gives_the_same_bytes(run: RunFolder) -> None:
     before = (run.onnx_file("int8")).read_bytes()
-    code, output, _ = call("export", run.path, "--int8", "--json")
-    assert code == 0
-    assert [file["kind"] for file in json.loads(output)["files"]] == ["fp32", "int8"]
+    (run.onnx_file("int8")).unlink()
+    write_plans(run, [plan_int8(run)])
     assert (run.onnx_file("int8")).read_bytes() == before
 
 
@@ -387,7 +389,8 @@ def test_a_model_that_was_never_calibrated_is_not_exported(run: RunFolder) -> No
 
 def test_an_int8_graph_with_float_weights_is_not_written(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     (run.onnx_file("int8")).unlink()
-    monkeypatch.setattr(graph, "integer_model", lambda qat: run.load_fp32_model().folded())
+    floating = onnx.load(run.onnx_file("fp32"))
+    monkeypatch.setattr(run_export, "build_graph", lambda forecaster, metadata: floating)
     with pytest.raises(ExportError, match="stores 0 8-bit weights"):
         export_run(run, int8=True)
     assert not (run.onnx_file("int8")).exists()
@@ -396,17 +399,8 @@ def test_an_int8_graph_with_float_weights_is_not_written(run: RunFolder, monkeyp
 def test_a_report_of_the_fp32_file_has_no_integers(run: RunFolder) -> None:
     report = check_model(run.onnx_file("fp32"))
     assert report.passed, report.reasons
-    assert report.integer_ops == {}
-    assert report.max_error_steps is None
-
-
-def test_a_portable_file_holds_standard_operators_only_and_passes(tmp_path: Path) -> None:
-    run = train_small(tmp_path, target="portable")
-    result = export_run(run, int8=True)
-    assert result.target == "portable"
-    assert {node.domain for node in onnx.load(run.onnx_file("int8")).graph.node} == {""}
-    report = check_model(run.onnx_file("int8"))
-    assert report.passed, report.reasons
+    assert report.found.operators.integer == {}
+    assert report.found.max_error_steps is None
 
 
 @pytest.fixture

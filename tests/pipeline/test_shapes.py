@@ -15,7 +15,6 @@ from qat_tft.export.build import run_export as graph
 from qat_tft.export.build.run_export import export_run
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.compare import compare
-from qat_tft.runs import layout
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
 from qat_tft.training.job import train
@@ -95,12 +94,13 @@ def test_a_model_of_any_shape_becomes_files_that_forecast_as_it_does(
     let_quantiles_cross(run)
     export_run(run, int8=True)
     model = run.load_config().model
-    for name, deviation in ((layout.ONNX["fp32"], ROUNDING), (layout.ONNX["int8"], INT8_DEVIATION)):
-        file = ForecastSession(run.path / name)
-        found = compare(file, run, run.load_check_windows(), seconds=0)
-        assert found.optimized.shape[1:] == (model.horizon, len(model.quantiles))
-        assert np.abs(found.optimized - found.reference).max() < deviation
-        for quantiles in (found.reference, found.fp32, found.optimized, found.unoptimized):
+    for kind, deviation in (("fp32", ROUNDING), ("int8", INT8_DEVIATION)):
+        path = run.onnx_file(kind)
+        sessions = {str(optimized): ForecastSession(path, optimized=optimized) for optimized in (True, False)}
+        found = compare(sessions, run, run.load_check_windows(), seconds=0)
+        assert found.first.shape[1:] == (model.horizon, len(model.quantiles))
+        assert np.abs(found.first - found.reference).max() < deviation
+        for quantiles in (found.reference, found.fp32, *found.file.values()):
             assert (np.diff(quantiles, axis=-1) >= 0).all()
 
 

@@ -19,9 +19,6 @@ from qat_tft.export.graph_edit import (
     replace_nodes,
 )
 
-KEPT = ("model.head.",)
-"""Products that stay as they are: the step that errors are counted in is read from the head's."""
-
 
 def multiply_integers(model: ModelProto) -> int:
     """Write each product of uint8 activations and an int8 weight matrix with MatMulInteger; return how many."""
@@ -53,7 +50,7 @@ def _is_rounded(node: NodeProto | None, producers: dict[str, NodeProto], constan
 
 
 def _is_matrix(node: NodeProto | None, constants: Constants) -> bool:
-    if node is None or node.op_type != "DequantizeLinear" or node.input[0].startswith(KEPT):
+    if node is None or node.op_type != "DequantizeLinear":
         return False
     codes, scale, zero = (constants.get(name) for name in node.input)
     if codes is None or scale is None or zero is None or codes.ndim != 2 or codes.dtype != np.int8:

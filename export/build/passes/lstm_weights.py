@@ -105,7 +105,7 @@ def dequantize_at_load(model: ModelProto) -> int:
     for weight in weights:
         name, (codes, scale, _) = weight.output[0], weight.input
         axis, rank = axis_of(weight, 1), constants[codes].ndim
-        scales = add_constant(model, f"{name}.scales", along_axis(constants[scale], axis, rank))
+        scales = add_constant(model, f"{codes}.scales", along_axis(constants[scale], axis, rank))
         cast = helper.make_node("Cast", [codes], [f"{name}.float"], to=TensorProto.FLOAT)
         replace_nodes(model, [weight], [cast, helper.make_node("Mul", [f"{name}.float", scales], [name])])
     remove_unused_initializers(model)

@@ -98,7 +98,7 @@ def with_settings(*, first: str) -> Callable[[Callable[..., None]], Callable[...
         rest = [_parameter(path) for path in paths if path != first]
         parameters = [_parameter(first), *list(own.values())[:place], *rest, *list(own.values())[place:]]
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        del run.__wrapped__  # type: ignore[attr-defined]  # its annotations are not those of the options
+        del run.__wrapped__  # its annotations are not those of the options
         run.__annotations__ = {}
         return run
 

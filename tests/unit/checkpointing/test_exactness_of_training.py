@@ -131,24 +131,23 @@ def test_under_bf16_a_weight_used_by_two_segments_differs_by_one_rounding_of_its
         assert ((plain[name] - recomputed[name]).abs() <= limit).all(), name
 
 
+@pytest.fixture(scope="module")
+def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What two ranks wrote that trained together, each in a process of its own."""
+    folder = tmp_path_factory.mktemp("ranks")
+    words = [sys.executable, str(Path(__file__).with_name("two_ranks.py")), str(folder)]
+    processes = [subprocess.Popen([*words, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    return folder
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_two_ranks_are_equal_to_the_bit_and_agree_on_every_range(kind, tmp_path, differing):
-    kept = {(mode, rank): None for mode in ("off", "full") for rank in (0, 1)}
-    for mode in ("off", "full"):
-        run_two_ranks(kind, mode, tmp_path)
-        kept |= {(mode, rank): load_file(tmp_path / f"{mode}.{rank}") for rank in (0, 1)}
+def test_two_ranks_are_bitwise_identical_and_agree_on_every_range(kind, two_ranks, differing):
+    kept = {(mode, rank): load_file(two_ranks / f"{kind}.{mode}.{rank}") for mode in ("off", "full") for rank in (0, 1)}
     for rank in (0, 1):
         assert differing(kept["off", rank], kept["full", rank]) == []
     parted = differing(kept["full", 0], kept["full", 1])
     assert parted, "ranks see different batches, so their losses differ"
     assert [name for name in parted if not name.startswith("loss")] == []
-
-
-def run_two_ranks(kind: str, mode: str, folder: Path) -> None:
-    script = Path(__file__).with_name("two_ranks.py")
-    meeting = folder / f"meeting {mode}"
-    words = [sys.executable, str(script), kind, mode, str(meeting), str(folder / mode)]
-    processes = [subprocess.Popen([*words, str(rank)], stderr=subprocess.PIPE, text=True) for rank in (0, 1)]
-    for process in processes:
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == 0, said

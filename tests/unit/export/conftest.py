@@ -1,7 +1,9 @@
 """Small ONNX files made by hand, and a small run folder whose FP32 model is exported once per process."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copy2, copytree
 
 import numpy as np
 import onnx
@@ -9,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from filelock import FileLock
 from onnx import TensorProto, helper, numpy_helper
 
 from qat_tft.config.run import RunConfig
@@ -16,9 +19,11 @@ from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
-from qat_tft.export.build.run_export import export_run
+from qat_tft.export.build.run_export import plan_fp32, plan_int8, write_plans
 from qat_tft.export.metadata import METADATA_KEY, ModelMetadata
-from qat_tft.runs.build import build_model
+from qat_tft.export.verify import check
+from qat_tft.quantization.calibrate import calibrate
+from qat_tft.runs.build import build_model, build_qat_model
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
 
@@ -125,8 +130,8 @@ def plant_table(rows: int = ROWS, plants: tuple[str, ...] = ("north", "south")) 
     return pa.concat_tables(tables)
 
 
-def write_run(folder: Path, *, standardize: str) -> RunFolder:
-    """A run folder with random weights: what training leaves, without the training."""
+def write_run(folder: Path, *, standardize: str, target: str = "x86") -> RunFolder:
+    """A calibrated run folder with random weights: what training leaves, without the training."""
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(plant_table(), folder / "data.parquet")
     panel = read_panel(folder / "data.parquet", SCHEMA)
@@ -136,22 +141,92 @@ def write_run(folder: Path, *, standardize: str) -> RunFolder:
     config = RunConfig.checked(
         {
             "data": {"standardize": standardize},
-            "model": {"hidden": 8, "heads": 2, "history": HISTORY, "horizon": HORIZON, "selection_chunk": 2},
+            "model": {"hidden": 16, "heads": 2, "history": HISTORY, "horizon": HORIZON, "selection_chunk": 2},
+            "quantization": {"target": target},
         },
         where="the test",
     )
     run = RunFolder(folder)
     run.write_setup(config, SCHEMA, preprocessing)
-    torch.manual_seed(0)
-    run.write_weights("fp32", build_model(config.model, preprocessing, SCHEMA).state_dict())
     run.write_check_windows(windows[list(range(len(windows)))])
+    _write_weights(run, target)
     return run
+
+
+def _write_weights(run: RunFolder, target: str) -> None:
+    """Random weights, among them gains and biases that are no ones and zeros, and ranges calibrated for a target."""
+    config, preprocessing, windows = run.load_config(), run.load_preprocessing(), run.load_check_windows()
+    torch.manual_seed(0)
+    model = build_model(config.model, preprocessing, SCHEMA)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    run.write_weights("fp32", model.state_dict())
+    qat = build_qat_model(model, target)
+    scaling = preprocessing.scaling()
+    calibrate(qat, [scaling.scale_inputs(windows.static, windows.historical, windows.future, windows.series)])
+    run.write_weights("qat", qat.state_dict())
 
 
 @pytest.fixture(scope="session")
-def exported_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the test processes of this session share: what takes long is made by the first that needs it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    (folder / "shared").mkdir(exist_ok=True)
+    return folder / "shared"
+
+
+def made_once(folder: Path, make: Callable[[Path], object]) -> RunFolder:
+    """A run folder that `make` filled, in this process or in another one."""
+    with FileLock(f"{folder}.lock"):
+        if not folder.exists():
+            make(folder.with_name(f"{folder.name}.unfinished"))
+            folder.with_name(f"{folder.name}.unfinished").rename(folder)
+    return RunFolder(folder)
+
+
+@pytest.fixture(scope="session")
+def exported_run(shared: Path) -> RunFolder:
     """A run with per-series scaling, static, observed, known and category columns, exported in FP32."""
-    run = write_run(tmp_path_factory.mktemp("runs") / "plants", standardize="series")
-    export_run(run, int8=False)
-    assert (run.onnx_file("fp32")).is_file()
-    return run
+
+    def make(folder: Path) -> None:
+        run = write_run(folder, standardize="series")
+        write_plans(run, [plan_fp32(run)])
+
+    return made_once(shared / "plants", make)
+
+
+MakeRun = Callable[..., RunFolder]
+
+
+@pytest.fixture(scope="session")
+def run_for(shared: Path, exported_run: RunFolder) -> MakeRun:
+    """Make a run that is calibrated for a target and exported, with options of the INT8 file; each is made once.
+
+    Tests must not change it: `damaged` gives them a copy.
+    """
+
+    def run_for_target(trained: str = "x86", *, exported: bool = True, **options: str) -> RunFolder:
+        def make(folder: Path) -> None:
+            run = write_run(folder, standardize="series", target=trained)
+            if exported:
+                copy2(exported_run.onnx_file("fp32"), run.path)  # made of the same weights
+                write_plans(run, [plan_int8(run, **options)])
+
+        name = "-".join([trained, *options.values(), *([] if exported else ["bare"])])
+        return made_once(shared / name, make)
+
+    return run_for_target
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Callable[[RunFolder], RunFolder]:
+    """A copy of a run that a test may damage."""
+    return lambda run: RunFolder(copytree(run.path, tmp_path / "damaged"))
+
+
+@pytest.fixture(autouse=True)
+def no_long_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check times both files for seconds; here nobody reads that."""
+    monkeypatch.setattr(check, "_TIMING_SECONDS", 0.0)

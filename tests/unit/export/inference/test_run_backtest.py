@@ -43,9 +43,9 @@ def test_origins_roll_over_the_test_part_a_horizon_apart(run: RunFolder, tmp_pat
     report = backtest_run(run, Span(), out=tmp_path / "out.parquet")
     assert (report.windows, report.stride, report.season) == (PLANTS * 36 // HORIZON, HORIZON, 12)
     assert (report.first_origin, report.last_origin) == (hour(83), hour(116))
-    assert list(report.scores) == ["fp32", NAIVE, LAST]
+    assert list(report.scores) == ["fp32", "qat", NAIVE, LAST]
     table = pq.read_table(tmp_path / "out.parquet")
-    assert table.num_rows == report.windows * HORIZON * 3
+    assert table.num_rows == report.windows * HORIZON * 4
     assert set(table["forecast_model"].to_pylist()) == set(report.scores)
 
 

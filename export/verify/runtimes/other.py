@@ -10,8 +10,8 @@ import numpy.typing as npt
 from onnx import ModelProto
 
 from qat_tft.export.build.graph_rules import foreign_operators
-from qat_tft.export.verify import openvino, reference
 from qat_tft.export.verify.measures import sqnr_db
+from qat_tft.export.verify.runtimes import openvino, reference
 
 ROWS = 2  # the reference evaluator computes an LSTM step by step
 
@@ -30,12 +30,14 @@ class OtherRuntime:
         sqnr_db: of the network's output against the reference model's; None where it did not run or is not finite.
         how: version, and how it computed.
         skipped: why it was not asked; empty where it was.
+        by_definition: whether it is the operators' specification, and not a program that rounds as it likes.
     """
 
     name: str
     sqnr_db: float | None = None
     how: str = ""
     skipped: str = ""
+    by_definition: bool = False
 
 
 def other_runtimes(
@@ -59,5 +61,6 @@ def other_runtimes(
             found.append(OtherRuntime(name, skipped=skipped))
             continue
         quantiles, how = runtime.forecast(model, inputs)
-        found.append(OtherRuntime(name, sqnr_db(wanted, units(quantiles)), how))
+        ratio = sqnr_db(wanted, units(quantiles))
+        found.append(OtherRuntime(name, ratio, how, by_definition=runtime is reference))
     return tuple(found)

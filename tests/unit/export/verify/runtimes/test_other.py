@@ -9,8 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from qat_tft.export.verify import openvino, reference
-from qat_tft.export.verify.runtimes import OtherRuntime, other_runtimes
+from qat_tft.export.verify.runtimes.other import OtherRuntime, openvino, other_runtimes, reference
 
 REFERENCE, OPENVINO = "onnx reference evaluator", "OpenVINO"
 X = {"x": np.linspace(-1, 1, 12, dtype=np.float32).reshape(2, 3, 2)}

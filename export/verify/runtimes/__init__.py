@@ -1,0 +1,1 @@
+"""The same file in runtimes other than onnxruntime."""

@@ -1,0 +1,1 @@
+"""Is every number of a file that of its run?"""

@@ -1,0 +1,267 @@
+"""What every tensor of a file has to be, computed from what a run folder holds and from nothing else.
+
+This is a second implementation on purpose: it reads the names and numbers in the weights file, and shares no code with
+the models, the quantized layers and the exporter, so that a fault in those is found here and not repeated.
+
+Legend: V variables, H hidden, T history, F horizon, S = T + F, K categorical columns of a group.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from qat_tft.schema import GroupSize
+
+Array = npt.NDArray[Any]
+State = Mapping[str, Tensor]
+
+_STORED_HIGH = 127
+"""Largest code of weights that are stored as integers and multiplied as floats: eight bits on every target."""
+_SELECTIONS = ("static_selection", "historical_selection", "future_selection")
+_PADDING_NUMBERS = (0.5, -math.inf)
+"""What `history.present` is compared with, and the score of a step that gets no attention."""
+_TRANSFORM_NUMBERS = {"softplus": (0.1, 2.0, 24.0, 20.0)}
+"""Of the series `log y + y / 2 + y^2 / 24` for y below 0.1, and where torch's softplus becomes the identity."""
+_ONNX_GATES = (0, 3, 1, 2)  # torch: input, forget, cell, output; ONNX: input, output, forget, cell
+
+
+@dataclass(frozen=True)
+class ExpectedTensor:
+    """One tensor that a file must hold.
+
+    Attributes:
+        layer: name of the layer in the model; ``scaling`` for the statistics, ``graph`` for what no layer owns.
+        part: what of the layer it is, such as ``codes``.
+        value: in the layout of the run; a file may hold it transposed, cut by variables, or halved along its last axis.
+        tolerance: largest difference as a share of the largest magnitude; 0: every bit must be equal.
+    """
+
+    layer: str
+    part: str
+    value: Array
+    tolerance: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """Layer and part."""
+        return f"{self.layer}.{self.part}"
+
+
+@dataclass(frozen=True)
+class InputRange:
+    """How the input of a quantized layer is rounded: float32 scales and integer zero points, one, or one a variable."""
+
+    scale: Array
+    zero_point: Array
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What of a run's configuration its tensors depend on.
+
+    Attributes:
+        hidden, heads, history, horizon: of the model.
+        groups: widths of the static, historical and future group.
+        highest_code: largest code of a weight that is multiplied as an integer.
+        signed: whether activations are int8 with zero point 0.
+        transform: name of the target's transform.
+    """
+
+    hidden: int
+    heads: int
+    history: int
+    horizon: int
+    groups: tuple[GroupSize, GroupSize, GroupSize]
+    highest_code: int = 0
+    signed: bool = False
+    transform: str = "none"
+
+
+def expected_int8(
+    state: State, shape: Shape, float_layers: Collection[str] = ()
+) -> tuple[list[ExpectedTensor], dict[str, InputRange]]:
+    """Return the tensors of an INT8 file, and the rounding of each quantized layer's input.
+
+    Args:
+        state: the QAT model's weights and ranges.
+        shape: of the run.
+        float_layers: layers that are left in floating point, although there may be ranges for them.
+    """
+    layers = _by_layer({name.removeprefix("model."): tensor for name, tensor in state.items()})
+    tensors: list[ExpectedTensor] = []
+    ranges: dict[str, InputRange] = {}
+    for layer, parts in layers.items():
+        if layer in float_layers:
+            tensors += _floating(layer, {part: one for part, one in parts.items() if not part.startswith("input.")})
+        elif _is_quantized(parts):
+            ranges[layer] = _range(parts, signed=shape.signed)
+            tensors += _quantized(layer, parts, ranges[layer], shape.highest_code)
+        elif layer.endswith((".real_first", ".real_embedding")):
+            tensors += _integer(layer, torch.stack([parts["weight"], parts["bias"]], 1), _STORED_HIGH)
+        elif layer.endswith(".weighing.real"):
+            tensors += [*_integer(layer, parts["weight"], _STORED_HIGH), _plain(layer, "bias", parts["bias"])]
+        else:
+            tensors += _floating(layer, parts)
+    return [*tensors, *_graph(shape)], ranges
+
+
+def expected_fp32(state: State, shape: Shape) -> list[ExpectedTensor]:
+    """Return the tensors of an FP32 file: second maps merged into gates in double precision, everything else as it is.
+
+    Args:
+        state: the floating-point model's weights.
+        shape: of the run.
+    """
+    layers = _by_layer(state)
+    tensors: list[ExpectedTensor] = []
+    for layer, parts in layers.items():
+        second = layers.get(f"{layer.removesuffix('gate')}second", {}) if layer.endswith(".gate") else {}
+        if layer.endswith(".second"):
+            continue
+        if second:
+            tensors += _merged(layer, parts, second)
+        elif layer.endswith((".real_first", ".real_embedding")):
+            tensors.append(_plain(layer, "rows", torch.stack([parts["weight"], parts["bias"]], 1)))
+        else:
+            tensors += _floating(layer, parts)
+    return [*tensors, *_graph(shape)]
+
+
+def expected_scaling(center: Mapping[str, Array], scale: Mapping[str, Array]) -> list[ExpectedTensor]:
+    """Return the statistics by which a file scales its inputs and its output.
+
+    Args:
+        center: of the static, historical and future group, each [N, V], float32; the target comes first in the
+            historical one.
+        scale: of the same groups.
+    """
+    tensors = []
+    for part, values in (("center", center), ("scale", scale)):
+        tensors += [
+            ExpectedTensor("scaling", f"{group}_{part}", value) for group, value in values.items() if value.size
+        ]
+        tensors.append(ExpectedTensor("scaling", f"target_{part}", values["historical"][:, :1]))
+    return tensors
+
+
+def _by_layer(state: State) -> dict[str, dict[str, Tensor]]:
+    layers: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in state.items():
+        layer, _, part = name.rpartition(".")
+        owner, _, inner = layer.rpartition(".")
+        if inner == "input":  # a quantizer belongs to the layer whose input it rounds
+            layer, part = owner, f"input.{part}"
+        layers.setdefault(layer or "graph", {})[part] = tensor
+    return layers
+
+
+def _is_quantized(parts: Mapping[str, Tensor]) -> bool:
+    return "input.scale" in parts or "input.log_scale" in parts
+
+
+def _range(parts: Mapping[str, Tensor], *, signed: bool) -> InputRange:
+    scale = parts["input.scale"] if "input.scale" in parts else parts["input.log_scale"].exp()
+    kind = torch.int8 if signed else torch.uint8
+    return InputRange(scale.numpy(), parts["input.zero_point"].to(kind).numpy())
+
+
+def _quantized(layer: str, parts: Mapping[str, Tensor], rounding: InputRange, high: int) -> Iterator[ExpectedTensor]:
+    if "weight_ih" in parts:
+        for name in ("weight_ih", "weight_hh"):
+            yield from _integer(layer, _onnx_gates(parts[name]), high, name)
+        yield ExpectedTensor(layer, "biases", _onnx_biases(parts["bias_ih"], parts["bias_hh"]))
+    elif parts["weight"].ndim == 3:
+        yield from _per_variable(layer, parts, rounding, high)
+    else:
+        yield from _integer(layer, parts["weight"], high)
+        if "bias" in parts:
+            yield _plain(layer, "bias", parts["bias"])
+
+
+def _integer(layer: str, weight: Tensor, high: int, name: str = "weight") -> Iterator[ExpectedTensor]:
+    """Yield codes of a weight [..., out, in], and a scale for each output."""
+    codes, scale = _codes(weight, high)
+    yield ExpectedTensor(layer, f"{name} codes", codes)
+    yield ExpectedTensor(layer, f"{name} scales", scale)
+
+
+def _codes(weight: Tensor, high: int) -> tuple[Array, Array]:
+    values = weight.numpy()
+    scale = np.maximum(np.abs(values).max(-1) / np.float32(high), np.finfo(np.float32).tiny).astype(np.float32)
+    return np.rint(values / scale[..., None]).astype(np.int8), scale
+
+
+def _per_variable(layer: str, parts: Mapping[str, Tensor], rounding: InputRange, high: int) -> Iterator[ExpectedTensor]:
+    """Yield codes [V, out, in], and per variable and output the factor and the offset of the integer product.
+
+    `s (q - z) t w = (s t) q w - (s t) z w`: the factor is s t, the offset the bias less (s t) z times the sum of w.
+    """
+    codes, scale = _codes(parts["weight"], high)
+    yield ExpectedTensor(layer, "weight codes", codes)
+    factor = scale.astype(np.float64) * rounding.scale.astype(np.float64)[:, None]  # [V, out]
+    sums = codes.astype(np.int64).sum(-1) * rounding.zero_point.astype(np.int64)[:, None]
+    yield ExpectedTensor(layer, "factors", factor.astype(np.float32))
+    offset = parts["bias"].numpy().astype(np.float64) - factor * sums.astype(np.float64)
+    yield ExpectedTensor(layer, "offsets", offset.astype(np.float32))
+
+
+def _floating(layer: str, parts: Mapping[str, Tensor]) -> Iterator[ExpectedTensor]:
+    names = {name.removesuffix("_l0"): tensor for name, tensor in parts.items()}
+    if "weight_hh" in names:
+        for name in ("weight_ih", "weight_hh"):
+            yield _plain(layer, name, _onnx_gates(names[name]))
+        yield ExpectedTensor(layer, "biases", _onnx_biases(names["bias_ih"], names["bias_hh"]))
+        return
+    for name, tensor in names.items():
+        yield _plain(layer, name, tensor)
+
+
+def _merged(layer: str, gate: Mapping[str, Tensor], second: Mapping[str, Tensor]) -> Iterator[ExpectedTensor]:
+    """Yield the gate of the second map: `G (S h + s) + g = (G S) h + (G s + g)`, rounded once to single precision.
+
+    Sums in double precision depend on their order in the last bits, of which some reach the rounded result.
+    """
+    weight = gate["weight"].double().numpy()
+    product = np.einsum("...oj,...ji->...oi", weight, second["weight"].double().numpy())
+    bias = np.einsum("...oj,...j->...o", weight, second["bias"].double().numpy()) + gate["bias"].double().numpy()
+    rounding = float(np.finfo(np.float32).eps)
+    yield ExpectedTensor(layer, "weight", product.astype(np.float32), rounding)
+    yield ExpectedTensor(layer, "bias", bias.astype(np.float32), rounding)
+
+
+def _graph(shape: Shape) -> Iterator[ExpectedTensor]:
+    """Yield what depends on the configuration alone: mask, divisor, offsets of category tables, limits of functions."""
+    steps = shape.history + shape.horizon
+    mask = np.zeros((shape.horizon, steps), np.float32)
+    mask[np.arange(steps) > np.arange(shape.history, steps)[:, None]] = -np.inf
+    yield ExpectedTensor("graph", "causal mask", mask)
+    yield ExpectedTensor("graph", "attention divisor", np.array(math.sqrt(shape.hidden // shape.heads), np.float32))
+    numbers = _TRANSFORM_NUMBERS.get(shape.transform, ())
+    if shape.groups[1].present is not None:
+        numbers = (*numbers, *_PADDING_NUMBERS)
+    for number in numbers:
+        yield ExpectedTensor("graph", f"number {number:g}", np.array(number, np.float32))
+    for selection, group in zip(_SELECTIONS, shape.groups, strict=True):
+        if group.cardinalities:
+            starts = np.cumsum([0, *group.cardinalities[:-1]])
+            yield ExpectedTensor(f"{selection}.category_embedding", "offsets", starts)
+
+
+def _onnx_gates(weight: Tensor) -> Tensor:
+    return torch.cat([weight.chunk(4)[gate] for gate in _ONNX_GATES])
+
+
+def _onnx_biases(input_bias: Tensor, recurrent_bias: Tensor) -> Array:
+    return torch.cat([_onnx_gates(input_bias), _onnx_gates(recurrent_bias)]).numpy()
+
+
+def _plain(layer: str, part: str, tensor: Tensor) -> ExpectedTensor:
+    return ExpectedTensor(layer, part, tensor.numpy())
