@@ -31,7 +31,7 @@ demo: install
 
 # A file's tests stay in one process, so that what a module's fixtures train is trained once.
 test: lint types
-	OMP_NUM_THREADS=1 "$(BIN)/pytest" -n $(JOBS) --dist loadfile
+	OMP_NUM_THREADS=1 "$(BIN)/pytest" -n $(JOBS) --dist loadfile --durations=20
 
 lint: install
 	"$(BIN)/ruff" check .

@@ -3,9 +3,9 @@
     python benchmarks/checkpointing.py [--json] [--repeats N] [--hidden H]
 
 5 static, 210 observed and 10 known columns, history 50, horizon 10, batch 32, AdamW, dropout 0.1, one thread. Each
-row's memory is measured as `qat-tft profile` does, in fresh processes that start as `qat-tft train` does. For its time
-all rows make one step after the other in one such process, in turn, so that a slower spell of the machine falls on
-all. The plain model beside them (benchmarks/plain_tft.py) has the selection networks as the paper writes them down.
+row's memory is measured as `qat-tft profile` does, in worker processes that start as `qat-tft train` does. For its time
+all rows make their steps interleaved in one such process, so that a slower spell of the machine falls on all. The plain
+model beside them (benchmarks/plain_tft.py) has the selection networks as the paper writes them down.
 """
 
 from __future__ import annotations
@@ -83,20 +83,20 @@ def main() -> None:
         measure_plain(Task.from_text(arguments.plain))
         return
     rows = rows_of(KINDS)
-    trial = StepSimulator(ModelConfig(history=50, horizon=10, hidden=arguments.hidden), GROUPS)
+    simulator = StepSimulator(ModelConfig(history=50, horizon=10, hidden=arguments.hidden), GROUPS)
     if arguments.steps:
         restart_without_block_cache()
         merge_freed_blocks()
-        print(json.dumps(step_seconds(trial, rows, arguments.steps)))
+        print(json.dumps(step_seconds(simulator, rows, arguments.steps)))
         return
-    simulated = simulate(trial, rows, BATCH, _note)
-    turns: dict[Row | str, Command] = {**commands(trial, rows, BATCH, "cpu"), "plain": plain_command(trial)}
-    measured = measure_interleaved(turns, arguments.repeats, _note)
+    simulated = simulate(simulator, rows, BATCH, _note)
+    every: dict[Row | str, Command] = {**commands(simulator, rows, BATCH, "cpu"), "plain": plain_command(simulator)}
+    measured = measure_interleaved(every, arguments.repeats, _note)
     failures = [f"{key}: out of memory ({found.failure})" for key, found in measured.items() if found.failure]
     if failures:
         sys.exit("\n".join(failures))  # no ratio without all of them
     seconds = _seconds_in_one_process(arguments)
-    bits = differing_bits(trial, rows)
+    bits = differing_bits(simulator, rows)
     result = figures(simulated, measured, seconds) | {"differing_bits": bits}
     rows_found = _rows(simulated, measured, seconds)
     if arguments.json:
@@ -108,9 +108,9 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
-    parser.add_argument("--repeats", type=int, default=2, help="fresh processes for each row (default: 2)")
+    parser.add_argument("--repeats", type=int, default=2, help="worker processes for each row (default: 2)")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size (default: 128)")
-    parser.add_argument("--turns", type=int, default=7, help="timed steps of each row (default: 7)")
+    parser.add_argument("--rounds", type=int, default=7, help="timed steps of each row (default: 7)")
     parser.add_argument(
         "--steps", type=int, help=argparse.SUPPRESS
     )  # time that many steps of every row in this process
@@ -122,9 +122,9 @@ def _note(text: str) -> None:
     print(text, file=sys.stderr)
 
 
-def plain_command(trial: SyntheticStep) -> Command:
-    """Return the command that measures the plain model at a trial's shape in a fresh process."""
-    task = Task.of(trial, "fp32", frozenset(), windows=BATCH, device="cpu", steps=STEPS)
+def plain_command(synthetic: SyntheticStep) -> Command:
+    """Return the command that measures the plain model at a synthetic step's shape in a worker process."""
+    task = Task.of(synthetic, "fp32", frozenset(), windows=BATCH, device="cpu", steps=STEPS)
     return [sys.executable, __file__, "--plain", task.text]
 
 
@@ -134,66 +134,66 @@ def measure_plain(task: Task) -> None:
     answer(lambda: measure(make_step, torch.device(task.device), steps=task.steps))
 
 
-def plain_step(trial: SyntheticStep, windows: int) -> OptimizerStep:
-    """Return what makes steps of the plain model at a trial's shape."""
-    shape = trial.shape
+def plain_step(synthetic: SyntheticStep, windows: int) -> OptimizerStep:
+    """Return what makes steps of the plain model at a synthetic step's shape."""
+    shape = synthetic.shape
     model = PlainTFT(
-        *(group.real for group in trial.groups),
+        *(group.real for group in synthetic.groups),
         horizon=shape.horizon,
         hidden=shape.hidden,
         heads=shape.heads,
         dropout=shape.dropout,
         quantiles=len(shape.quantiles),
     )
-    return OptimizerStep(model.train(), partial(trial.loss, model, run_directly, windows))
+    return OptimizerStep(model.train(), partial(synthetic.loss, model, run_directly, windows))
 
 
-def row_step(trial: SyntheticStep, row: Row) -> OptimizerStep:
+def row_step(synthetic: SyntheticStep, row: Row) -> OptimizerStep:
     """Return what makes a row's steps."""
-    model = trial.build(row.kind)
-    return OptimizerStep(model, partial(trial.loss, model, runner_for(row.segments), BATCH))
+    model = synthetic.build(row.kind)
+    return OptimizerStep(model, partial(synthetic.loss, model, runner_for(row.segments), BATCH))
 
 
-def step_seconds(trial: SyntheticStep, rows: list[Row], turns: int) -> dict[str, float]:
-    """Return the median seconds of a step of each row and of the plain model, all of them in turn.
+def step_seconds(synthetic: SyntheticStep, rows: list[Row], rounds: int) -> dict[str, float]:
+    """Return the median seconds of a step of each row and of the plain model, all of them interleaved.
 
-    A first turn, in which the optimizers allocate their memory, is not timed.
+    A first round, in which the optimizers allocate their memory, is not timed.
     """
-    steps = {**{str(row): row_step(trial, row) for row in rows}, "plain": plain_step(trial, BATCH)}
+    steps = {**{str(row): row_step(synthetic, row) for row in rows}, "plain": plain_step(synthetic, BATCH)}
     seconds: dict[str, list[float]] = {name: [] for name in steps}
-    for turn in range(turns + 1):
+    for number in range(rounds + 1):
         for name, step in steps.items():
             start = time.perf_counter()
             step()
-            if turn:
+            if number:
                 seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
 def _seconds_in_one_process(arguments: argparse.Namespace) -> dict[str, float]:
-    _note(f"Timing {arguments.turns} steps of each row in turn")
-    options = ["--hidden", str(arguments.hidden), "--steps", str(arguments.turns)]
+    _note(f"Timing {arguments.rounds} steps of each row, interleaved")
+    options = ["--hidden", str(arguments.hidden), "--steps", str(arguments.rounds)]
     done = subprocess.run([sys.executable, __file__, *options], stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout))
 
 
-def differing_bits(trial: SyntheticStep, rows: list[Row]) -> int:
+def differing_bits(synthetic: SyntheticStep, rows: list[Row]) -> int:
     """Return how many bits of losses, weights and buffers differ after the same steps, over all pairs of modes."""
     count = 0
     for kind in KINDS:
         ends = []
         for row in (row for row in rows if row.kind == kind):
             _note(f"Comparing {COMPARED_STEPS} steps of {row}")
-            ends.append(trained(trial, row))
+            ends.append(trained(synthetic, row))
         for one, other in combinations(ends, 2):
             count += sum(differing(a, b) for a, b in zip(one, other, strict=True))
     return count
 
 
-def trained(trial: SyntheticStep, row: Row) -> list[Tensor]:
+def trained(synthetic: SyntheticStep, row: Row) -> list[Tensor]:
     """Return losses, weights and buffers of the same steps from the same start."""
     torch.manual_seed(0)
-    step = row_step(trial, row)
+    step = row_step(synthetic, row)
     losses = [step() for _ in range(COMPARED_STEPS)]
     return [*losses, *(tensor.detach() for tensor in [*step.model.parameters(), *step.model.buffers()])]
 

@@ -190,9 +190,9 @@ def measure_training() -> dict[str, float]:
     from qat_tft.schema import GroupSize
 
     groups = GroupSize(0), GroupSize(1 + len(OBSERVED) + len(KNOWN)), GroupSize(len(KNOWN))
-    trial = SyntheticStep(ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN), groups)
-    model = trial.build("fp32")
-    step = OptimizerStep(model, lambda: trial.loss(model, run_directly, BATCH))
+    synthetic = SyntheticStep(ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN), groups)
+    model = synthetic.build("fp32")
+    step = OptimizerStep(model, lambda: synthetic.loss(model, run_directly, BATCH))
 
     def windows() -> Iterator[int]:
         while True:

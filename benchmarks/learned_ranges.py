@@ -23,11 +23,11 @@ WINDOWS, REPETITIONS = 32, 8
 def measure(ranges: str, mode: str) -> tuple[float, float]:
     """Return the peak in MiB and the best time of a step in ms."""
     torch.manual_seed(0)
-    trial = SyntheticStep(SHAPE, GROUPS, QuantizationConfig.model_validate({"qat_ranges": ranges}))
-    model, runner, times = trial.build("qat"), runner_for(mode), []
+    synthetic = SyntheticStep(SHAPE, GROUPS, QuantizationConfig.model_validate({"qat_ranges": ranges}))
+    model, runner, times = synthetic.build("qat"), runner_for(mode), []
 
     def step() -> None:
-        loss, _ = trial.loss(model, runner, WINDOWS)
+        loss, _ = synthetic.loss(model, runner, WINDOWS)
         loss.backward()
 
     step()  # from now on the gradients exist

@@ -2,7 +2,7 @@
 
     python benchmarks/lstm_forms.py
 
-One thread; the forms take turns and the fastest of many calls counts. Decision 030 quotes the output.
+One thread; the forms are timed interleaved and the fastest of many calls counts. Decision 030 quotes the output.
 """
 
 import time

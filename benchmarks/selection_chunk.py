@@ -3,7 +3,7 @@
     python benchmarks/selection_chunk.py [--json] [--repeats N]
 
 At the tft225 shape with hidden size 128, under full checkpointing and without. Times are medians of steps of all chunk
-sizes taken in turn on one thread; memory is the peak of live tensors of one step, gradients included.
+sizes interleaved on one thread; memory is the peak of live tensors of one step, gradients included.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class ModelMetadata:
             float_layers=tuple((layer["name"], layer["reason"]) for layer in fields["float_layers"]),
             weights=fields["weights"],
             versions=dict(fields["versions"]),
-            preparation=Preparation.from_json(fields.get("preparation")),
+            preparation=Preparation.from_json(fields.get("preparation") or {}),
             target_transform=fields.get("target_transform", "none"),
             fills={column: tuple(map(float, means)) for column, means in fields.get("fills", {}).items()},
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -61,6 +62,13 @@ def make_accelerator(device: str, precision: str, accumulation: int = 1) -> Acce
 def half_precision(precision: str, device: torch.device) -> torch.dtype:
     """Return the 16-bit format that stands for `precision` on a device; on the CPU fp16 counts as bf16, as wide."""
     return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.bfloat16
+
+
+def visible_cores() -> int:
+    """Return how many CPU cores this process may use, at least one."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @cache

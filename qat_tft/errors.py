@@ -92,7 +92,7 @@ class SpentProcessError(UserError):
 
 
 class TornUpdateError(UserError):
-    """Memory ran out while the optimizer wrote weights, so that the step cannot be undone."""
+    """Memory ran out while the optimizer wrote weights, so that the step cannot be rolled back."""
 
 
 class HiddenStateError(UserError, ValueError):

@@ -277,8 +277,8 @@ def _refuse_repeated(schema: Schema) -> None:
         repeated = [name for name, count in Counter(names).items() if count > 1]
         if repeated:
             raise SchemaError(
-                f"{_listed(repeated)} stands more than once under {role}",
-                next_step="Name a column once, under real or under category.",
+                f"{_listed(repeated)} is listed more than once under {role}",
+                next_step="List a column once, under real or under category.",
             )
 
 

@@ -154,7 +154,7 @@ def run_training(
 
 @pytest.fixture
 def differing() -> Callable[[Trajectory, Trajectory], list[str]]:
-    """Name what is not equal to the bit in two trajectories."""
+    """Name what is not bitwise identical in two trajectories."""
 
     def compare(one: Trajectory, other: Trajectory) -> list[str]:
         assert one.keys() == other.keys()

@@ -14,7 +14,7 @@ INTEGER_WEIGHTS = (TensorProto.INT8, TensorProto.UINT8)
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 STANDARD_DOMAINS = ("", "ai.onnx")
 
-_AGAIN = "This is a fault of the export, not of your data: please report it with the run's config.toml."
+_AGAIN = "This is a bug in the exporter, not in your data: please report it with the run's config.toml."
 
 
 @dataclass(frozen=True)
@@ -153,7 +153,7 @@ def _refuse_bad_scales(model: ModelProto) -> None:
         if scale is None or not np.isfinite(scale).all() or not (scale > 0).all():
             raise CalibrationError(
                 f"the scale of {node.op_type} '{node.input[1]}' is not a positive finite number",
-                next_step="Train again: the run's calibration met values that cannot be quantized.",
+                next_step="Train again: calibration saw values that cannot be quantized.",
             )
 
 

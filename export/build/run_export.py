@@ -172,9 +172,9 @@ def _refuse_non_finite(model: nn.Module, run: RunFolder) -> None:
 def _refuse_no_saving(*, fp32: int, int8: int, path: Path) -> None:
     if int8 >= fp32:
         raise ExportError(
-            f"the INT8 graph has {int8} bytes, the FP32 graph {fp32}: quantizing saved nothing",
+            f"the INT8 graph has {int8} bytes, the FP32 graph {fp32}: quantization saved nothing",
             where=str(path),
-            next_step="The model is too small for INT8 to pay; raise hidden, or deploy the FP32 file.",
+            next_step="The model is too small to gain from INT8; raise hidden, or deploy the FP32 file.",
         )
 
 

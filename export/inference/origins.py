@@ -84,7 +84,7 @@ def find_origins(panel: Panel, needs: Needs, *, at: str | None = None, strict: b
         _refuse(panel, needs, at, known)
     earlier = chosen[(origins < wanted)[chosen] & (known < end - 1)[chosen]]
     notes = (
-        _note(panel, absent, f"without a row with a target at {at}" if at else "without any target"),
+        _note(panel, absent, f"with no target at {at}" if at else "without any target"),
         _note(panel, lonely, _too_few_after(panel, lonely, origins, stop, needs)),
         _note(panel, short, f"with fewer than {needs.history} rows up to the origin"),
         _moved_back(panel, earlier, needs),
@@ -108,14 +108,14 @@ def _instant(panel: Panel, at: str, known: Tensor) -> int:
             f"--origin {at!r} is not a time of this data",
             where=panel.source,
             allowed="a whole number" if panel.time_kind is TimeKind.STEP else "ISO 8601, such as 2015-12-31T18:00",
-            next_step=f"Targets reach from {panel.time_text(first)} to {panel.time_text(last)}.",
+            next_step=f"Targets run from {panel.time_text(first)} to {panel.time_text(last)}.",
         ) from None
     if not first <= instant <= last:
         raise DataError(
-            f"--origin {at} lies outside the data",
+            f"--origin {at} is outside the data",
             where=panel.source,
             allowed=f"{panel.time_text(first)} to {panel.time_text(last)}, the times of the targets",
-            next_step="Leave --origin out to forecast from the last ones.",
+            next_step="Omit --origin to forecast from the latest ones.",
         )
     return instant
 
@@ -129,7 +129,7 @@ def _reach(panel: Panel, known: Tensor) -> tuple[int, int]:
 def _refuse(panel: Panel, needs: Needs, at: str | None, known: Tensor) -> NoReturn:
     first, last = (panel.time_text(time) for time in _reach(panel, known))
     longest = max(0, int((known - panel.series_start[:-1]).max()) + 1)
-    around = f", and none of them has these around {at}" if at is not None else ""
+    around = f", and no series has them around {at}" if at is not None else ""
     rest = "" if needs.appended else "those of the steps to forecast need only the time, id and known columns, "
     raise DataError(
         f"0 forecasts: every series needs {needs}, the longest has {longest} rows with a target{around}",

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from qat_tft.config.run import RunConfig
 from qat_tft.data.panel import Panel
-from qat_tft.data.reading.parquet import read_panel
-from qat_tft.data.sample.samples import embedded_temperatures
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Batch, Windows
@@ -26,10 +24,8 @@ from qat_tft.evaluation.rolling_origins import ForecastFunction, ModelScores, Ro
 from qat_tft.evaluation.window_forecasts import even_indices, raw_quantiles
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.compare import window_inputs
-from qat_tft.runs.data import split_of
+from qat_tft.runs.data import load_panel_for, split_of
 from qat_tft.runs.folder import RunFolder
-
-Paths = str | Path | Sequence[str | Path]
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ def backtest_run(
         UserError: the run, its files, the data or the span cannot be used, or `out` cannot be written.
     """
     config = run.load_config()
-    paths, panel = _read(run, config, files)
+    paths, panel = load_panel_for(run, files)
     setting = _Setting.of(panel, config, span)
     scale = in_sample_error(panel, setting.in_sample, setting.season)
     origins = RollingOrigins(
@@ -83,15 +79,6 @@ def backtest_run(
     with ForecastFile(out) if out else nullcontext() as file:
         scores = origins.score(forecasts, rows=rows, out=file, track=track)
     return setting.report(run.name, scores, scale, out)
-
-
-def _read(run: RunFolder, config: RunConfig, files: Sequence[Path]) -> tuple[Paths, Panel]:
-    preprocessing = run.load_preprocessing()
-    named = [*(files or config.data.parquet_files or embedded_temperatures()[:1])]
-    paths: Paths = named[0] if len(named) == 1 else named  # a single one may be a folder
-    preparation = preprocessing.preparation if files else config.data.preparation  # the cache knows it as configured
-    raw = read_panel(paths, run.load_schema(), preparation, cache=config.data.cache_folder)
-    return paths, preprocessing.encode(raw)
 
 
 @dataclass(frozen=True)
@@ -162,7 +149,7 @@ def _windows(panel: Panel, config: RunConfig, split: Split, span: Span, stride: 
     until = split.test_until if span.until is None else _instant(panel, "--until", span.until)
     if since >= until:
         raise ConfigError(
-            f"--from {panel.time_text(since)} does not lie before --until {panel.time_text(until)}",
+            f"--from {panel.time_text(since)} is not before --until {panel.time_text(until)}",
             where=panel.source,
             allowed=f"times from {panel.time_text(int(panel.time.min()))} to {panel.time_text(int(panel.time.max()))}",
         )
@@ -176,7 +163,7 @@ def _windows(panel: Panel, config: RunConfig, split: Split, span: Span, stride: 
             stride=stride,
         )
     except DataError as problem:  # its next step is about training
-        next_step = "Move --from or --until, or name other data with --parquet-file."
+        next_step = "Move --from or --until, or choose other data with --parquet-file."
         raise DataError(problem.what, where=problem.where, allowed=problem.allowed, next_step=next_step) from None
 
 
@@ -195,7 +182,7 @@ def _in_sample(panel: Panel, split: Split, first: int) -> tuple[Tensor, list[str
     ends = panel.first_at(panel.series_start, split.validation_from)
     if bool((ends > panel.series_start[:-1]).any()):
         return ends, []
-    note = "These data hold no training row of the run: naive errors are those of the rows before the span."
+    note = "These data have no training rows of the run: naive errors come from the rows before the span."
     return panel.first_at(panel.series_start, first), [note]
 
 
@@ -217,8 +204,8 @@ def _one_phase(stride: int, season: int) -> list[str]:
     if season == LAST_VALUE or stride % season:
         return []
     return [
-        f"A stride of {stride} rows meets a season of {season} always at the same point: "
-        f"--stride {stride + 1} would go through all of it."
+        f"With a stride of {stride} rows, all origins of a series fall on the same point of its season "
+        f"of {season} rows: --stride {stride + 1} would cover the whole season."
     ]
 
 

@@ -160,7 +160,7 @@ def _refuse_unlike(arrays: Mapping[str, Array], specs: tuple[InputSpec, ...]) ->
             raise DataError(
                 f"input '{spec.name}' is {array.dtype} of shape {array.shape}",
                 allowed=f"{spec.dtype} of shape ({', '.join(str(size) for size in spec.shape)}), "
-                "the same batch of at least 1 for every input",
+                "with the same batch size, at least 1, for every input",
             )
 
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -88,7 +88,7 @@ class CheckReport:
             "threads": self.threads,
             "caveat": self.caveat,
             **{name: _plain(value) for name, value in self.values.items()},
-            "tensors": asdict(found.tensors),
+            "tensors": found.tensors.to_json(),
             "q_risk": {model: risks and dict(risks) for model, risks in found.q_risk.items()},
             "bytes": dict(found.bytes),
             "integer_ops": found.operators.integer,
@@ -97,7 +97,7 @@ class CheckReport:
             "layers": [layer.to_json() for layer in found.layers],
             "missing_layers": [*self.missing_layers],
             "quantized_constants": [*self.quantized_constants],
-            "runtimes": [asdict(runtime) for runtime in found.runtimes],
+            "runtimes": [runtime.to_json() for runtime in found.runtimes],
             "latency_ms": {kind: one and dict(one) for kind, one in self.latency_ms.items()},
         }
 
@@ -134,7 +134,7 @@ class CheckReport:
             if metric.name == "tensors_differing":
                 yield from self._tensor_sentences()
         for name in self.missing_layers:
-            yield f"the graph holds no integer product of the layer {name}"
+            yield f"the graph holds no product of the layer {name} with integer weights: export it again"
         for name in self.quantized_constants:
             yield f"the constant {name} is stored as float and rounded at every call"
 

@@ -8,7 +8,7 @@ Legend: B batch, T time, H hidden, V variables, N rows.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from qat_tft.export.inference.session import session_options
 from qat_tft.export.verify.intermediate_outputs import ProductValues, find_values, with_outputs
 from qat_tft.export.verify.measures import sqnr_db
 from qat_tft.model.layers import AffineVariables
+from qat_tft.plain import Plain
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear, integer_weight
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
@@ -40,7 +41,7 @@ Inputs = Mapping[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
-class LayerReport:
+class LayerReport(Plain):
     """One quantized layer; in each comparison both sides get the same input.
 
     A step of an output is the most that one code more or less of one input changes it: the input's scale times the
@@ -76,10 +77,6 @@ class LayerReport:
     def exact(self) -> bool:
         """Whether the file means to compute what the QAT model does; onnxruntime's own integer LSTM does not."""
         return self.operator != "DynamicQuantizeLSTM"
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values only."""
-        return asdict(self)
 
 
 @torch.no_grad()

@@ -1,1 +1,1 @@
-"""Activation checkpointing by named segments, equal to the bit to training without it."""
+"""Activation checkpointing by named segments, bitwise identical to training without it."""

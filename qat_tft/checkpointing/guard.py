@@ -161,7 +161,7 @@ def _same(one: Tensor, other: Tensor) -> bool:
 
 
 def _equal(first: object, second: object) -> bool:
-    """Whether two runs gave the same tensors; compared on the CPU alone, where equality to the bit is promised."""
+    """Whether two runs gave the same tensors; compared on the CPU alone, where bitwise identity is promised."""
     pairs = zip(tree_leaves(first), tree_leaves(second), strict=True)
     return all(
         _same(one, other)
@@ -173,9 +173,9 @@ def _equal(first: object, second: object) -> bool:
 def _hidden_state(written: dict[str, str]) -> HiddenStateError:
     places = [f"{place} (segment {segment})" for place, segment in written.items()]
     return HiddenStateError(
-        "recomputing a segment would change state that the quantization tape does not hold",
+        "recomputing a segment would change state that the quantization tape does not record",
         where=some_of(places),
-        allowed="modules whose forward writes nothing, and qat-tft's own quantizers",
+        allowed="modules whose forward pass writes no state, and qat-tft's own quantizers",
         next_step="Replace the module (an observer by ActivationQuantizer, BatchNorm by LayerNorm), put it in eval(), "
         "let its state pass through qat_tft.checkpointing.tape.recall, or leave its segment out of checkpointing",
     )
@@ -183,8 +183,8 @@ def _hidden_state(written: dict[str, str]) -> HiddenStateError:
 
 def _differing(segments: list[str]) -> HiddenStateError:
     return HiddenStateError(
-        "a segment computes something else when it is recomputed with the same inputs and random numbers",
+        "a segment gives a different result when it is recomputed with the same inputs and random numbers",
         where=", ".join(dict.fromkeys(segments)),
-        next_step="Let its function depend on its inputs, its parameters and torch's random numbers alone, "
+        next_step="Make its function depend only on its inputs, its parameters and torch's random numbers, "
         "or leave that segment out of checkpointing",
     )

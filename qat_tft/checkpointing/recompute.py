@@ -1,4 +1,4 @@
-"""How checkpointed segments run: nothing inside is kept, the backward pass computes it again, to the bit."""
+"""How checkpointed segments run: nothing inside is kept, the backward pass recomputes it, bitwise identical."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def segments_of(mode: Mode | str) -> frozenset[str]:
             f"unknown checkpoint mode {str(mode)!r}",
             where="training.checkpoint_mode",
             allowed=", ".join(Mode),
-            next_step="choose one of these modes, or leave it out",
+            next_step="choose one of these modes, or omit it",
         ) from None
 
 
@@ -89,9 +89,9 @@ def parse_segments(text: str) -> frozenset[str]:
     unknown = [name for name in names if name not in SEGMENTS]
     if unknown or not names:
         raise ConfigError(
-            f"unknown segment {', '.join(map(repr, unknown))}" if unknown else "no segment is named",
+            f"unknown segment {', '.join(map(repr, unknown))}" if unknown else "no segment is given",
             where="training.checkpoint_segments",
             allowed=", ".join(SEGMENTS),
-            next_step="name segments of this list, separated by commas",
+            next_step="choose segments from this list, separated by commas",
         )
     return frozenset(names)

@@ -84,13 +84,13 @@ class _Replaying:
     def next(self, owner: object, like: Tensor) -> Values:
         entries, position = self.tape.entries, self.position
         if position >= len(entries):
-            raise self._mismatch(f"the recompute makes more than the {len(entries)} recorded calls")
+            raise self._mismatch(f"the recompute made more than the {len(entries)} recorded calls")
         entry = entries[position]
         if entry.owner is not owner:
             raise self._mismatch(f"call {position} was made by {_name(entry.owner)} and is now made by {_name(owner)}")
         if entry.signature != _signature(like):
             raise self._mismatch(
-                f"call {position} of {_name(owner)} saw {_text(entry.signature)} and sees {_text(_signature(like))} now"
+                f"call {position} of {_name(owner)} saw {_text(entry.signature)} but now sees {_text(_signature(like))}"
             )
         self.position += 1
         return entry.values

@@ -91,8 +91,8 @@ def refuse_changes(settings: Sequence[str], *, schema: str | None, config: str |
     if changes:
         raise ConfigError(
             f"a resumed run keeps its settings, so {', '.join(changes)} cannot be given",
-            allowed="--resume with --runs-dir and --json",
-            next_step="Start a new run for other settings",
+            allowed="--runs-dir and --json with --resume",
+            next_step="Start a new run to change settings",
         )
 
 
@@ -101,7 +101,7 @@ def _shown(run: Callable[[TrainingDisplay], job.FinishedRun]) -> Trained:
         with TrainingDisplay() as display:
             finished = run(display)
     except Interrupted as stop:
-        console.note(f"Interrupted, state saved. Go on with `qat-tft train --resume {stop.name}`.")
+        console.note(f"Interrupted, state saved. Resume with `qat-tft train --resume {stop.name}`.")
         raise typer.Exit(_INTERRUPTED) from None
     if not finished.folder.load_config().quantization.use_int8:
         return Trained(finished, None)

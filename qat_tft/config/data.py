@@ -19,43 +19,46 @@ class DataConfig(Section):
     only_in_files: ClassVar = frozenset({"unknown_rate"})
 
     parquet_files: Annotated[tuple[str, ...], Metavar("FILE")] = Field(
-        default=(), description="Parquet file, may be repeated; none: the embedded temperatures"
+        default=(), description="Parquet file, repeatable; none: the embedded temperatures"
     )
     validation: Fraction = Field(default=0.1, description="share of the time span for validation")
-    test: Fraction = Field(default=0.1, description="share of the time span for the test")
-    validation_from: Moment | None = Field(default=None, description="first time of validation, instead of a share")
-    test_from: Moment | None = Field(default=None, description="first time of the test, instead of a share")
-    test_until: Moment | None = Field(default=None, description="first time after the test; none: the data end it")
-    standardize: Literal["series", "global"] = Field(default="series", description="statistics per series or of all")
+    test: Fraction = Field(default=0.1, description="share of the time span for testing")
+    validation_from: Moment | None = Field(default=None, description="start of validation, instead of a share")
+    test_from: Moment | None = Field(default=None, description="start of the test, instead of a share")
+    test_until: Moment | None = Field(default=None, description="first time after the test; none: the end of the data")
+    standardize: Literal["series", "global"] = Field(
+        default="series", description="scaling statistics per series or over all series"
+    )
     unknown_rate: Fraction = Field(default=0.01, description="share of categories masked as unknown in training")
     season: PositiveInt | None = Field(
-        default=None, description="period of the seasonal naive forecast in rows; none: from the time step"
+        default=None, description="period of the seasonal naive forecast in rows; none: derived from the time step"
     )
     duplicates: DuplicatePolicy = Field(
-        default="error", description="rows of the same series and time: refused, the last one kept, or averaged"
+        default="error", description="rows of the same series and time: refuse them, keep the last, or average them"
     )
     gaps: GapPolicy = Field(
         default="ignore",
-        description="time steps without a row: refused, the next row is the next step, rows are inserted, "
-        "or no window spans them",
+        description="time steps without a row: refuse them, take the next row for the next step, insert rows, "
+        "or let no window span them",
     )
-    cache: bool = Field(default=True, description="keep the rows of large files prepared for the next start")
+    cache: bool = Field(default=True, description="keep the prepared rows of large files for the next start")
     cache_dir: Folder | None = Field(
-        default=None, description="folder of the prepared rows; none: qat-tft in the user's cache folder"
+        default=None, description="folder for the prepared rows; none: qat-tft in the user's cache folder"
     )
     missing: Annotated[Names, Metavar("POLICY or COLUMN=POLICY,...")] = Field(
         default=(),
-        description="missing values of every real column, or of one as column=policy: "
-        "error (unless given), forward, mean, zero",
+        description="policy for missing values of every real column, or of one as column=policy: "
+        "error (default), forward, mean, zero",
     )
     min_history: PositiveInt | None = Field(
-        default=None, description="fewest rows of a history, shorter ones are padded and masked; none: all of them"
+        default=None,
+        description="minimum rows of a history, padded and masked to full length; none: full histories only",
     )
     target_transform: Literal["none", "log", "log1p", "softplus"] = Field(
-        default="none", description="transform of a positive target before standardization, undone in the forecast"
+        default="none", description="transform of a positive target before standardization, inverted in the forecast"
     )
     calendar: Names = Field(
-        default=(), description="known columns made of the time, such as hour,day_of_week,month:category"
+        default=(), description="known columns derived from the time, such as hour,day_of_week,month:category"
     )
 
     @field_validator("calendar")
@@ -83,7 +86,8 @@ class DataConfig(Section):
             raise ValueError("set data.validation_from and data.test_from together, or neither")
         if self.validation + self.test >= 1.0:
             raise ValueError(
-                f"data.validation {self.validation} + data.test {self.test} leave no training rows: below 1"
+                f"data.validation {self.validation} + data.test {self.test} leave no training rows: "
+                "their sum must be below 1"
             )
         return self
 

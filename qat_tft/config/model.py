@@ -13,13 +13,13 @@ class ModelConfig(Section):
     title: ClassVar = "Model"
 
     history: PositiveInt = Field(default=72, description="time steps the encoder sees")
-    horizon: PositiveInt = Field(default=24, description="time steps forecast")
-    hidden: PositiveInt = Field(default=64, description="features of every hidden state")
+    horizon: PositiveInt = Field(default=24, description="time steps to forecast")
+    hidden: PositiveInt = Field(default=64, description="size of every hidden state")
     heads: PositiveInt = Field(default=4, description="attention heads; must divide hidden")
     dropout: Fraction = Field(default=0.1, description="dropout probability")
-    quantiles: Quantiles = Field(default=(0.1, 0.5, 0.9), description="quantiles forecast, ascending")
+    quantiles: Quantiles = Field(default=(0.1, 0.5, 0.9), description="quantiles to forecast, ascending")
     encoder_layers: int = Field(default=0, ge=0, description="gated layers after each selection; 0: as in the paper")
-    selection_chunk: PositiveInt = Field(default=4, description="variables a selection computes at once")
+    selection_chunk: PositiveInt = Field(default=4, description="variables a selection network computes at once")
 
     seasonal_difference: int | None = Field(
         default=None,
@@ -37,5 +37,5 @@ class ModelConfig(Section):
                 f"model.seasonal_difference {self.seasonal_difference} must not exceed model.history {self.history}"
             )
         if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
-            raise ValueError(f"model.quantiles {self.quantiles} must be ascending, each once, at least one")
+            raise ValueError(f"model.quantiles {self.quantiles} must be ascending, without repeats, at least one")
         return self

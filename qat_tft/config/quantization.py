@@ -20,20 +20,20 @@ class QuantizationConfig(Section):
     flags: ClassVar = {"target": "--target-profile"}
     only_in_files: ClassVar = frozenset({"calibration_batches", "frozen"})
 
-    use_qat: bool = Field(default=False, description="train quantization-aware after the floating-point epochs")
+    use_qat: bool = Field(default=False, description="add quantization-aware training after the floating-point epochs")
     use_int8: bool = Field(default=False, description="also export the INT8 ONNX file at the end")
     target: TargetName = Field(default="x86", description="profile of the machine that runs the file")
     qat_epochs: int = Field(default=3, ge=0, description="quantization-aware epochs; 0: calibration only (PTQ)")
     qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")
     qat_ranges: Literal["observed", "learned"] = Field(
-        default="observed", description="ranges of activations in QAT: observed, or their scales trained"
+        default="observed", description="activation ranges in QAT: observed, or learned (scales are trained)"
     )
     calibrator: Literal["moving-average", "min-max", "percentile", "mse"] = Field(
-        default="moving-average", description="what calibration makes a range of"
+        default="moving-average", description="how calibration derives a range"
     )
     calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
     float_layers: Names = Field(default=(), description="layers to leave in floating point; separated by commas")
-    frozen: Fraction = Field(default=0.5, description="last share of the QAT steps that run with frozen ranges")
+    frozen: Fraction = Field(default=0.5, description="share of the QAT steps, at the end, that run with frozen ranges")
 
     @model_validator(mode="after")
     def _int8_needs_qat(self) -> Self:

@@ -35,7 +35,7 @@ class RunConfig(Section):
         if shortest is not None and shortest >= self.model.history:
             raise ValueError(
                 f"data.min_history {shortest} must be below model.history {self.model.history}: "
-                "leave it out where every history is whole"
+                "omit it if every history is full"
             )
         season = self.model.seasonal_difference or 0
         if shortest is not None and shortest < season:
@@ -101,7 +101,7 @@ def read_toml(text: str, *, where: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as broken:
-        raise ConfigError(f"not TOML: {broken}", where=where, next_step="Mend that line") from None
+        raise ConfigError(f"not TOML: {broken}", where=where, next_step="Fix that line") from None
 
 
 def read_config_file(path: str | Path) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _config_error(invalid: ValidationError, where: str) -> ConfigError:
         else:
             given = f", not {problem['input']!r}" if _is_plain(problem) else ""
             lines.append(f"{key}: {problem['msg']}{given}")
-    return ConfigError("; ".join(lines), where=where, allowed=allowed, next_step="Change what is named here")
+    return ConfigError("; ".join(lines), where=where, allowed=allowed, next_step="Correct the settings named here")
 
 
 def _is_plain(problem: Any) -> bool:

@@ -19,32 +19,34 @@ class TrainingConfig(Section):
         {"warmup", "weight_decay", "gradient_clip", "validation_windows", "test_windows"}
     )
 
-    epochs: int = Field(default=10, ge=0, description="epochs in floating point")
-    batch_size: PositiveInt = Field(default=64, description="windows a step")
+    epochs: int = Field(default=10, ge=0, description="floating-point epochs")
+    batch_size: PositiveInt = Field(default=64, description="windows per batch")
     batches_per_epoch: PositiveInt | None = Field(
-        default=None, description="batches an epoch draws; none: all windows once"
+        default=None, description="batches per epoch; none: every window once"
     )
-    accumulation: PositiveInt = Field(default=1, description="batches whose gradients are added before a step")
-    learning_rate: float = Field(default=2e-3, gt=0.0, description="peak of the warm-up and cosine schedule")
+    accumulation: PositiveInt = Field(default=1, description="gradient accumulation: batches per optimizer step")
+    learning_rate: float = Field(
+        default=2e-3, gt=0.0, description="peak learning rate of the warm-up and cosine schedule"
+    )
     warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
-    gradient_clip: float = Field(default=1.0, gt=0.0, description="largest gradient norm")
+    gradient_clip: float = Field(default=1.0, gt=0.0, description="maximum gradient norm")
     validation_windows: PositiveInt = Field(
-        default=4096, description="most windows a validation looks at, evenly spaced"
+        default=4096, description="maximum number of validation windows, evenly spaced"
     )
-    test_windows: PositiveInt = Field(default=16384, description="most windows of the test, evenly spaced")
-    patience: PositiveInt = Field(default=4, description="epochs without a better validation loss before stopping")
+    test_windows: PositiveInt = Field(default=16384, description="maximum number of test windows, evenly spaced")
+    patience: PositiveInt = Field(default=4, description="epochs without a lower validation loss before stopping")
     seed: int = Field(default=0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
     precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description="number format of the forward pass")
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="where to train")
+    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="device to train on")
     use_gradient_checkpointing: bool = Field(default=False, description="recompute activations in the backward pass")
     checkpoint_mode: Literal[ModeName, "auto"] | None = Field(
         default=None,
-        description="which segments; none: full with use_gradient_checkpointing, off without; "
+        description="which segments to recompute; none: full with use_gradient_checkpointing, off without; "
         "auto: the fastest mode whose step fits memory_budget",
     )
     memory_budget: MemoryAmount | None = Field(
-        default=None, description="with checkpoint_mode auto: most memory a training step may take, as 3.5GiB"
+        default=None, description="with checkpoint_mode auto: memory limit of a training step, such as 3.5GiB"
     )
 
     checkpoint_segments: Names | None = Field(

@@ -106,10 +106,10 @@ def parse_calendar(features: Sequence[str]) -> tuple[tuple[str, str], ...]:
             close = difflib.get_close_matches(name, CALENDAR_FEATURES, n=1, cutoff=0.5)
             hint = f" (did you mean {close[0]}?)" if close else ""
             names = ", ".join(CALENDAR_FEATURES)
-            raise ValueError(f"there is no calendar feature '{name}'{hint}: choose among {names}")
+            raise ValueError(f"there is no calendar feature '{name}'{hint}: choose from {names}")
         forms = _forms(name)
         if form and form not in forms:
-            raise ValueError(f"calendar feature {name} cannot be '{form}': choose among {', '.join(forms)}")
+            raise ValueError(f"calendar feature {name} cannot be '{form}': choose from {', '.join(forms)}")
         feature = name, form or forms[0]
         if feature in parsed:
             raise ValueError(f"calendar feature {name} is named twice")
@@ -286,7 +286,7 @@ def _refuse_unknown_zone(zone: str, where: str) -> None:
         local_times(np.zeros(1, dtype=np.int64), zone)
     except pa.ArrowInvalid:
         raise DataError(
-            f"the time zone '{zone}' of the time column is not known here",
+            f"the time zone '{zone}' of the time column is unknown on this system",
             where=where,
             next_step="Install the system's time zone data (tzdata), or write the time in UTC.",
         ) from None

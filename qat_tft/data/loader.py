@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from qat_tft.data.shuffle import Permutation
 from qat_tft.data.windows import Batch, Windows
+from qat_tft.device import visible_cores
 
 _HELD = 2**20
 """Most windows whose order is held in memory."""
@@ -55,7 +56,7 @@ class Batches:
             _Gathering(self.windows),
             batch_size=None,
             sampler=plan,
-            num_workers=self.workers,
+            num_workers=min(self.workers, visible_cores()),
             collate_fn=_as_it_is,
             multiprocessing_context=_SHARING,
         )
@@ -111,7 +112,8 @@ def batches(
         skip: batches to leave out at the start, to go on where an epoch was interrupted.
         rank: number of this process.
         world: number of processes.
-        workers: processes that gather; the batches are the same for any number.
+        workers: processes that gather, at most one for each core that this process may use; the batches are the same
+            for any number.
     """
     return Batches(windows, batch_size, shuffle, seed, epoch, skip, rank, world, workers)
 

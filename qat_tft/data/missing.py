@@ -119,7 +119,7 @@ def _policy(entry: str, name: str) -> MissingPolicy:
         return MissingPolicy(name)
     except ValueError:
         raise ConfigError(
-            f"data.missing holds '{entry}', and '{name}' is no policy",
+            f"data.missing holds '{entry}', and '{name}' is not a policy",
             allowed=f"{', '.join(MissingPolicy)}, alone for every real column or as column=policy",
         ) from None
 

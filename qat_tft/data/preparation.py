@@ -4,12 +4,15 @@ The calendar is imported where there are calendar features: it brings numpy and 
 every command line.
 """
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
+
+from pydantic import ConfigDict
 
 from qat_tft.data.missing import MissingPolicies
 from qat_tft.errors import SchemaError
+from qat_tft.plain import Plain
 from qat_tft.schema import PRESENT, Schema
 
 DuplicatePolicy = Literal["error", "last", "mean"]
@@ -17,7 +20,7 @@ GapPolicy = Literal["error", "ignore", "fill", "split"]
 
 
 @dataclass(frozen=True)
-class Preparation:
+class Preparation(Plain):
     """The declared policies of a run. They travel with it, so that its file meets rows as training did.
 
     Attributes:
@@ -32,6 +35,8 @@ class Preparation:
             ``history.present`` tells rows from padding; None: every history has its full length.
         calendar: features of the time column that become known columns, as ``parse_calendar`` reads them.
     """
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # a policy of a later version is an error
 
     duplicates: DuplicatePolicy = "error"
     gaps: GapPolicy = "ignore"
@@ -80,25 +85,6 @@ class Preparation:
 
             derived.update(column.name for column in calendar_columns(self.calendar))
         return effective.without(derived)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values; ``from_json`` reads them back."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: Any) -> "Preparation":
-        """The inverse of ``to_json``; None, and a key that is not there, stand for the default.
-
-        Raises:
-            ValueError: a key or a policy that this version does not know.
-        """
-        given = dict(value or {})
-        unknown = sorted(given.keys() - {field.name for field in fields(cls)})
-        if unknown:
-            raise ValueError(f"preparation {', '.join(unknown)} is not known to this version")
-        for name in given.keys() & {"missing", "calendar", "step"}:
-            given[name] = None if given[name] is None else tuple(given[name])
-        return cls(**given)
 
 
 NO_PREPARATION = Preparation()

@@ -83,7 +83,7 @@ class Preprocessing:
                 cannot be transformed.
         """
         if panel.encoded:
-            raise ValueError("fit needs the panel as read, not one that is encoded already")
+            raise ValueError("fit needs the panel as read, not one that is already encoded")
         mode, transform = ScalingMode(mode), TargetTransform(transform)
         transform.require_domain(panel)
         if panel.preparation.policies.of(panel.schema.target, panel.schema) is MissingPolicy.ZERO:
@@ -92,9 +92,9 @@ class Preprocessing:
         seen = torch.nonzero(ends > panel.series_start[:-1]).squeeze(1)
         if not len(seen):
             raise DataError(
-                f"no row lies before {panel.time_text(split.validation_from)}, where validation begins",
+                f"there is no row before {panel.time_text(split.validation_from)}, where validation begins",
                 where=panel.source,
-                next_step="Let validation begin later.",
+                next_step="Start validation later.",
             )
         history, static = panel.schema.group("historical"), panel.schema.group("static")
         moments, used = _over_training_rows(panel, ends, transform)
@@ -201,7 +201,7 @@ class Preprocessing:
                     column: Statistics(tuple(map(float, one["center"])), tuple(map(float, one["scale"])))
                     for column, one in value["statistics"].items()
                 },
-                preparation=Preparation.from_json(value.get("preparation")),
+                preparation=Preparation.from_json(value.get("preparation") or {}),
                 transform=TargetTransform(value.get("target_transform", TargetTransform.NONE)),
             )
             made.scaling(), made.group_sizes()
@@ -273,7 +273,7 @@ def _refuse_never_present(panel: Panel, columns: tuple[str, ...], moments: Momen
             raise DataError(
                 f"column '{column}' is missing in every training row",
                 where=panel.source,
-                next_step="Leave it out of the schema, or let validation begin later.",
+                next_step="Leave it out of the schema, or start validation later.",
             )
 
 

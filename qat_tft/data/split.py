@@ -37,10 +37,10 @@ class Split:
     def __post_init__(self) -> None:
         if self.validation_from > self.test_from:
             raise ConfigError(
-                "validation_from lies after test_from", next_step="Name the earlier time as validation_from."
+                "validation_from is after test_from", next_step="Use the earlier time as validation_from."
             )
         if self.test_from > self.test_until:
-            raise ConfigError("test_from lies after test_until", next_step="Name the later time as test_until.")
+            raise ConfigError("test_from is after test_until", next_step="Use the later time as test_until.")
 
     @classmethod
     def by_fraction(
@@ -67,7 +67,7 @@ class Split:
         if validation + test >= 1:
             raise ConfigError(
                 f"validation {validation} and test {test} leave nothing for training",
-                allowed="fractions with a sum below 1",
+                allowed="fractions whose sum is below 1",
             )
         times = panel.distinct_times()
         until = _LAST if test_until is None else _parsed(panel, "test_until", test_until)
@@ -145,6 +145,6 @@ def _parsed(panel: Panel, name: str, value: str | int | date) -> int:
         raise ConfigError(
             f"{name} is {value!r}",
             where=panel.source,
-            allowed=f"{allowed}; the data reach from {panel.time_text(int(panel.time.min()))} "
+            allowed=f"{allowed}; the data run from {panel.time_text(int(panel.time.min()))} "
             f"to {panel.time_text(int(panel.time.max()))}",
         ) from None

@@ -46,5 +46,5 @@ def parse_time(text: str | int | date, kind: TimeKind) -> int:
     seconds = int(np.datetime64(moment, "s").astype(np.int64))
     instant = seconds * 1_000_000_000 + nanoseconds
     if abs(instant) > np.iinfo(np.int64).max:
-        raise ValueError(f"{text} lies outside 1677-09-22 to 2262-04-11")
+        raise ValueError(f"{text} is outside 1677-09-22 to 2262-04-11")
     return instant

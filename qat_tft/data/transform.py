@@ -62,7 +62,7 @@ class TargetTransform(StrEnum):
         """
         if self.above >= 0:
             raise ConfigError(
-                f"data.missing puts zero in place of missing targets, which the target transform {self} cannot take",
+                f"data.missing replaces missing targets with zero, which the target transform {self} cannot take",
                 allowed="forward or mean for the target, or the transform log1p",
             )
 
@@ -85,7 +85,7 @@ class TargetTransform(StrEnum):
             f"transform {self} cannot take",
             where=panel.source,
             allowed=f"numbers above {self.above:g}",
-            next_step="Correct these rows, shift the column, or take "
+            next_step="Correct these rows, shift the column, or use "
             + ("--target-transform none." if self is TargetTransform.LOG1P else "--target-transform log1p or none."),
         )
 

@@ -126,7 +126,7 @@ class Windows(Dataset[Batch]):
         if not self.skipped:
             return ()
         return (
-            f"{len(self.skipped)} of {len(self.panel.series_ids)} series are skipped, having fewer than "
+            f"{len(self.skipped)} of {len(self.panel.series_ids)} series are skipped because they have fewer than "
             f"{self.needed} rows: {some_of(self.skipped)}.",
         )
 
@@ -163,7 +163,7 @@ class Windows(Dataset[Batch]):
         what = f"0 {kind}: need {need} rows per series, longest has {longest}"
         if split is None or self.part is None or longest < need:
             return DataError(
-                what, where=self.panel.source, next_step="Take a shorter history or horizon, or longer series."
+                what, where=self.panel.source, next_step="Use a shorter history or horizon, or longer series."
             )
         name = self.panel.time_text
         return DataError(
@@ -171,7 +171,7 @@ class Windows(Dataset[Batch]):
             f"{split.place(self.part, self.panel)}",
             where=self.panel.source,
             allowed=f"times from {name(int(self.panel.time.min()))} to {name(int(self.panel.time.max()))}",
-            next_step="Move the split, or take a shorter history or horizon.",
+            next_step="Move the split, or use a shorter history or horizon.",
         )
 
     def _with_unknown(self, batch: Batch, seed: int) -> Batch:

@@ -147,7 +147,7 @@ class ForecastFile:
             raise DataError(
                 f"the forecasts cannot be written: {error.strerror or error}",
                 where=str(self._path),
-                next_step="Name a file in a writable folder with --out.",
+                next_step="Choose a file in a writable folder with --out.",
             ) from None
 
 

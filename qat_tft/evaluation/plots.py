@@ -53,7 +53,7 @@ def draw_forecast(
     shown = history[-_SHOWN_SEASONS * max(1, len(truth)) :]
     past, ahead = np.arange(-len(shown) + 1, 1), np.arange(1, len(truth) + 1)
     axes.plot(past, shown, color="black", linewidth=1.2, label="history")
-    axes.plot(ahead, truth, color="black", linewidth=1.2, linestyle="dotted", label="what came")
+    axes.plot(ahead, truth, color="black", linewidth=1.2, linestyle="dotted", label="actual")
     axes.plot(ahead, naive, color="grey", linewidth=1.0, linestyle="dashed", label="seasonal naive")
     middle = int(np.argmin(np.abs(np.asarray(levels) - 0.5)))
     for place, (label, quantiles) in enumerate(forecasts.items()):

@@ -104,7 +104,7 @@ class RollingOrigins:
         panel, first = self.windows.panel, int(broken[0])
         raise DataError(
             f"the forecast of {name} is not finite for {panel.series_name(int(series[first]))} from "
-            f"{panel.time_text(int(panel.time[targets[first, 0]]))} on",
+            f"{panel.time_text(int(panel.time[targets[first, 0]]))} onward",
             where=panel.source,
             next_step="Look for extreme values in the rows before it.",
         )

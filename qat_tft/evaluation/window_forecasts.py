@@ -79,7 +79,7 @@ def validation_loss(
             if not math.isfinite(value):
                 raise NonFiniteLossError(
                     f"the validation loss is {value}; {explain_batch(windows.panel.schema, inputs, target)}",
-                    next_step="Mend those values, or lower training.learning_rate",
+                    next_step="Fix those values, or lower training.learning_rate",
                 )
             weight = present_windows(target)
             total += value * weight

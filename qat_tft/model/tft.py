@@ -232,4 +232,4 @@ def _require_sizes(
     if hidden % heads:
         raise ValueError(f"hidden is {hidden}: it must be a multiple of heads, which is {heads}")
     if not historical.total:
-        raise ValueError("there is no historical column: the target's history at least is one")
+        raise ValueError("there is no historical column: at least the target's history must be one")

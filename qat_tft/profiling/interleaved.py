@@ -1,7 +1,7 @@
-"""Measures several things in turns, each time in a fresh process, and puts what was measured of each together.
+"""Measures several things interleaved, each time in a worker process, and collects the measurements of each.
 
-Turns make what disturbs a machine for a while, such as another program, meet all of them alike. Only one process
-runs at a time, so each has the memory that it would have in training.
+Interleaving makes what disturbs a machine for a while, such as another program, affect all of them alike. Only one
+process runs at a time, so each has the memory that it would have in training.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from qat_tft.profiling.measurement import Measurement, read_answer
 Key = TypeVar("Key", bound=Hashable)
 Command = Sequence[str]
 
-_KILLED = "the system killed the process, as it does where memory runs out"
+_KILLED = "the system killed the process, as it does when memory runs out"
 
 
 @dataclass(frozen=True)
@@ -56,21 +56,21 @@ class Measured:
 def measure_interleaved(
     commands: Mapping[Key, Command], rounds: int, progress: Callable[[str], None]
 ) -> dict[Key, Measured]:
-    """Return what each command measured; one that runs out of memory does not get another turn.
+    """Return what each command measured; one that runs out of memory does not get another round.
 
     Args:
         commands: each writes the answer of a measurement (`qat_tft.profiling.measurement.answer`).
-        rounds: turns of each command, at least one.
+        rounds: runs of each command, at least one.
         progress: told what is measured next; keys are shown as text.
 
     Raises:
         RuntimeError: a process failed for another reason than memory; the message is what it wrote.
     """
     measured = {key: Measured() for key in commands}
-    for turn in range(1, rounds + 1):
+    for number in range(1, rounds + 1):
         for key, command in commands.items():
             if not measured[key].failure:
-                progress(f"Measuring {key}, round {turn} of {rounds}")
+                progress(f"Measuring {key}, round {number} of {rounds}")
                 measured[key] = measured[key].after(in_worker(command))
     return measured
 
@@ -85,5 +85,5 @@ def in_worker(command: Command) -> Measurement | str:
     if done.returncode == -signal.SIGKILL:
         return _KILLED
     if done.returncode:
-        raise RuntimeError(f"{command[0]} ended with {done.returncode}:\n{done.stderr}")
+        raise RuntimeError(f"{command[0]} exited with {done.returncode}:\n{done.stderr}")
     return read_answer(done.stdout)

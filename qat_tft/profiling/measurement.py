@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any, Self
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.device import forget_peak, is_out_of_memory, peak_taken, seconds_of
+from qat_tft.plain import Plain
 from qat_tft.profiling.live_tensors import peak_bytes
 from qat_tft.runs.optimizer import make_optimizer
 
@@ -21,7 +21,7 @@ _FAILURE = "failure"
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Plain):
     """What training steps took in one process.
 
     Attributes:
@@ -34,15 +34,6 @@ class Measurement:
     seconds: tuple[float, ...]
     process_bytes: int
     live_bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
-        """Return the measurement that `to_json` wrote."""
-        return cls(**{**value, "seconds": tuple(value["seconds"])})
 
 
 class OptimizerStep:

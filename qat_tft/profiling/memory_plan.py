@@ -18,7 +18,7 @@ from qat_tft.profiling.mode_search import MOST_WINDOWS, Workload, advice, larges
 
 ESTIMATE = (
     "Simulated: tensors of a step, without kernels' scratch space and the CUDA context. Extra time is an estimate: "
-    "the share of matrix-product work that is done again."
+    "the share of matrix-product work that is recomputed."
 )
 
 

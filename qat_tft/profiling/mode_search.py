@@ -105,7 +105,7 @@ def pick_mode(workload: Workload, budget: Budget) -> Choice:
         passed_over[mode] = peak
     most_frugal = min(passed_over, key=lambda mode: passed_over[mode])
     raise ConfigError(
-        f"no checkpoint mode fits a training step of {workload.batch} windows into {budget.text}: "
+        f"no checkpoint mode fits a training step of {workload.batch} windows in {budget.text}: "
         f"mode {most_frugal}, the most frugal, needs {memory_text(passed_over[most_frugal])}",
         where="training.memory_budget",
         next_step=advice(workload, budget),
@@ -143,7 +143,7 @@ def require_room_for_weights(workload: Workload, budget: Budget, *, where: str) 
     weights = max(workload.footprint(kind, Mode.FULL).weights for kind in workload.kinds)
     if budget.size < weights:
         raise ConfigError(
-            f"{budget.text} do not hold the weights, which take {memory_text(weights)}",
+            f"{budget.text} is too small for the weights, which take {memory_text(weights)}",
             where=where,
             next_step=advice(workload, budget),
         )
@@ -201,7 +201,7 @@ def _smaller_batch(workload: Workload, budget: int) -> list[str]:
     if not smaller:
         return []
     parts = workload.accumulation * workload.batch // smaller
-    return [f"--batch-size {smaller} --accumulation {parts} (as many windows a step)"]
+    return [f"--batch-size {smaller} --accumulation {parts} (the same number of windows per step)"]
 
 
 def _smaller_chunk(workload: Workload, budget: int) -> list[str]:

@@ -70,7 +70,7 @@ class Profile:
 
     def tables(self) -> Sequence[RenderableType]:
         """Return the table, a line for each row whose memory ran out, and what the columns mean."""
-        names = ("phase", "mode", "simulated", "live", "process", "of off", "step s", "of off")
+        names = ("phase", "mode", "simulated", "live", "process", "/ off", "step s", "/ off")
         table = Table(
             title=f"One training step of {self.batch} windows on {self.device}, MiB and seconds",
             title_justify="left",
@@ -126,7 +126,7 @@ def make_profile(
         config: model, batch size, precision, device and whether there is a quantization-aware phase.
         groups: widths of the static, historical and future group.
         own: segments to recompute in one more row.
-        repeats: fresh processes that measure each row.
+        repeats: worker processes that measure each row.
         progress: told what is done next.
 
     Raises:
@@ -159,7 +159,7 @@ def simulate(
 
 
 def commands(step: SyntheticStep, rows: Sequence[Row], batch: int, device: str) -> dict[Row, Command]:
-    """Return the commands that measure the rows, each in a fresh process."""
+    """Return the commands that measure the rows, each in a worker process."""
     return {
         row: Task.of(step, row.kind, row.segments, windows=batch, device=device, steps=STEPS).command for row in rows
     }
@@ -172,7 +172,7 @@ def _text(value: float | None, factor: float, form: str) -> str:
 def _legend(device: str, repeats: int) -> str:
     process = "what the allocator took from the device" if device == "cuda" else "the growth of the process"
     return (
-        f"Simulated and live: tensors at the peak of a step. Process: {process} over its start, model and optimizer "
-        f"included. Every row was measured in {repeats} fresh process{'es' if repeats > 1 else ''} of {STEPS} timed "
-        "steps, all rows in turn: the largest peak, the median time."
+        f"Simulated and live: tensors at the peak of a step. Process: {process} since its start, model and optimizer "
+        f"included. Each row was measured in {repeats} worker process{'es' if repeats > 1 else ''} of {STEPS} timed "
+        "steps, with all rows interleaved: largest peak, median time."
     )

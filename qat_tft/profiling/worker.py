@@ -69,7 +69,7 @@ class Task:
 
     @property
     def command(self) -> list[str]:
-        """The command that runs it in a fresh process."""
+        """The command that runs it in a worker process."""
         return [sys.executable, "-m", __name__, self.text]
 
 

@@ -62,9 +62,9 @@ def calibrate(
         raise CalibrationError(
             "no batch to calibrate on"
             if not refused
-            else f"all {len(refused)} calibration batches hold NaN or infinity",
+            else f"all {len(refused)} calibration batches contain NaN or infinity",
             allowed="at least one batch of finite numbers",
-            next_step="look at the training rows: inspect the file for missing and infinite values",
+            next_step="inspect the training rows for missing and infinite values",
         )
     require_calibrated(model)
     return CalibrationReport(used, tuple(refused))

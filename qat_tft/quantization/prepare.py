@@ -199,5 +199,5 @@ def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str]) -> list[tu
             replace_module(model, name, _QUANTIZED[kind](module, scheme))
     unknown = sorted(skip - quantizable)
     if unknown:
-        raise ValueError(f"no layer to leave out is called {unknown[0]!r}; the layers are {sorted(quantizable)}")
+        raise ValueError(f"there is no layer called {unknown[0]!r} to leave out; the layers are {sorted(quantizable)}")
     return stays

@@ -83,7 +83,7 @@ class ActivationQuantizer(nn.Module):
         if not bool((torch.isfinite(self.scale) & (self.scale > 0)).all()):
             return "left with a scale that is not a positive finite number"
         if bool((self.minimum == self.maximum).any()):
-            return "calibrated on nothing but zeros, a range of zero width"
+            return "calibrated on zeros only, a range of zero width"
         return ""
 
     @property

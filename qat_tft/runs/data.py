@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,7 +19,10 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError, SchemaError
+from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Schema
+
+Paths = str | Path | Sequence[str | Path]
 
 FILL_VALUE = 1e9
 """Standard deviations from the training mean at which a number is no measurement but stands for a missing one."""
@@ -105,6 +110,36 @@ def load_data(
 
     parts = windows(Part.TRAIN), windows(Part.VALIDATION), windows(Part.TEST)
     return RunData(schema, panel.schema, panel, split, fitted, *parts)
+
+
+def load_data_of(run: RunFolder, *, reading: ReadingProgress | None = None) -> RunData:
+    """Read the rows of a run again, with the vocabularies and statistics that it fitted.
+
+    Args:
+        run: finished or not; its data files must still be there.
+        reading: is told how far reading the rows has come.
+
+    Raises:
+        UserError: as `load_data`, or the run folder is damaged.
+    """
+    config = run.load_config()
+    return load_data(
+        config.data, config.model, run.load_schema(), preprocessing=run.load_preprocessing(), reading=reading
+    )
+
+
+def load_panel_for(run: RunFolder, files: Sequence[Path] = ()) -> tuple[Paths, Panel]:
+    """Return the paths and the encoded panel of other files with the columns of a run, or of the run's own.
+
+    Raises:
+        UserError: the run, its files or the data cannot be used.
+    """
+    config, preprocessing = run.load_config(), run.load_preprocessing()
+    named = [*(files or config.data.parquet_files or embedded_temperatures()[:1])]
+    paths: Paths = named[0] if len(named) == 1 else named  # a single one may be a folder
+    preparation = preprocessing.preparation if files else config.data.preparation  # the cache knows it as configured
+    raw = read_panel(paths, run.load_schema(), preparation, cache=config.data.cache_folder)
+    return paths, preprocessing.encode(raw)
 
 
 def split_of(data: DataConfig, panel: Panel) -> Split:

@@ -85,7 +85,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(read_text(path))
     except ValueError as broken:
-        raise RunFolderError(f"not JSON, or cut short: {broken}", where=str(path), next_step=_AGAIN) from None
+        raise RunFolderError(f"not JSON, or truncated: {broken}", where=str(path), next_step=_AGAIN) from None
     if not isinstance(value, dict):
         raise RunFolderError("not a JSON object", where=str(path), next_step=_AGAIN)
     return value
@@ -105,7 +105,7 @@ def read_tensors(path: Path, *, kind: str) -> tuple[dict[str, torch.Tensor], dic
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as failure:
         raise RunFolderError(
-            f"cut short or not a safetensors file: {failure}", where=str(path), next_step=_AGAIN
+            f"truncated or not a safetensors file: {failure}", where=str(path), next_step=_AGAIN
         ) from None
     if header.get("format") != FORMAT:
         raise RunFolderError("not written by qat-tft", where=str(path), next_step=_AGAIN)
@@ -122,7 +122,7 @@ _AGAIN = "Restore that file from a copy, or train again with `qat-tft train`"
 def _cannot_write(path: Path, failure: Exception) -> RunFolderError:
     reason = getattr(failure, "strerror", None) or failure
     return RunFolderError(
-        f"cannot write: {reason}", where=str(path), next_step="Free space there, or choose another --runs-dir"
+        f"cannot write: {reason}", where=str(path), next_step="Free some space there, or choose another --runs-dir"
     )
 
 

@@ -57,7 +57,7 @@ class RunFolder:
         if (root / name).exists() or folder.path.exists():
             state = "unfinished" if folder.path.exists() else "finished"
             raise RunFolderError(
-                f"there is a {state} run of that name already",
+                f"a {state} run of that name already exists",
                 where=str(root / name),
                 next_step=f"Choose another --name{f', or --resume {name}' if state == 'unfinished' else ''}",
             )
@@ -65,7 +65,7 @@ class RunFolder:
             folder.path.mkdir(parents=True)
         except OSError as failure:
             raise RunFolderError(
-                f"cannot make the run folder: {failure.strerror}",
+                f"cannot create the run folder: {failure.strerror}",
                 where=str(folder.path),
                 next_step="Choose a writable folder with --runs-dir",
             ) from None
@@ -340,7 +340,7 @@ class RunFolder:
 def _usable(name: str) -> str:
     if not _NAME.fullmatch(name) or name == LATEST or name.endswith(UNFINISHED):
         raise RunFolderError(
-            f"{name!r} cannot name a run",
+            f"{name!r} is not a valid run name",
             allowed=f"letters, digits, dot, dash and underscore; not {LATEST!r}",
             next_step="Choose another --name",
         )

@@ -71,8 +71,8 @@ class RunReport:
         if saved is None:
             return "Trained without activation checkpointing."
         return (
-            f"Checkpointing ({saved['mode']}) took the peak of one training step of {saved['windows']} windows from "
-            f"{saved['without_bytes'] / 2**20:,.0f} to {saved['with_bytes'] / 2**20:,.0f} MiB: "
+            f"Checkpointing ({saved['mode']}) took the peak memory of one training step of {saved['windows']} windows "
+            f"from {saved['without_bytes'] / 2**20:,.0f} to {saved['with_bytes'] / 2**20:,.0f} MiB: "
             f"{saved['saved']:.0%} saved, measured."
         )
 
@@ -85,4 +85,4 @@ class RunReport:
         return f"Check in onnxruntime: {'passed' if passed else 'FAILED'}{reference}."
 
     def _drawn(self) -> str:
-        return f"A forecast is drawn in {self.picture}." if self.picture else ""
+        return f"Forecast plot: {self.picture}" if self.picture else ""

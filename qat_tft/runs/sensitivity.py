@@ -28,7 +28,7 @@ from qat_tft.quantization.rounding_costs import (
 )
 from qat_tft.runs.build import accelerator_for, configured_qat_model
 from qat_tft.runs.calibration import calibrate_on
-from qat_tft.runs.data import RunData, load_data
+from qat_tft.runs.data import RunData, load_data_of
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.sensitivity_report import Sensitivity
 
@@ -61,7 +61,7 @@ def analyse(
         UserError: the run or its data cannot be used.
     """
     config, preprocessing = run.load_config(), run.load_preprocessing()
-    data = load_data(config.data, config.model, run.load_schema(), preprocessing=preprocessing)
+    data = load_data_of(run)
     device = accelerator_for(config.training).device
     scaling = preprocessing.scaling().to(device)
     risks_of = partial(_risks, scaling, data.validation, config, windows, device)

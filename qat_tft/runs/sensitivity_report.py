@@ -84,7 +84,7 @@ class Sensitivity:
         median = quantile_name(self.quantiles[middle])
         table = Table(Column("rounded alone", overflow="fold"), "weights", f"q-risk {median}", "mean q-risk")
         table.title = f"What rounding costs on {self.windows:,} validation windows"
-        table.caption = "Against the same weights without any rounding; the mean is over all quantiles."
+        table.caption = "Relative to the same weights without rounding; the mean is over all quantiles."
         for group, risks in self.costs.alone.items():
             before = self.costs.unrounded[middle]
             change = signed_percent(risks[middle] / before - 1.0, digits=3)
@@ -101,7 +101,7 @@ class Sensitivity:
             return []
         if self.choice is None:
             best = signed_percent(rise(self.costs.unrounded, self.fp32), digits=3)
-            return [f"No choice keeps within {self.max_drop:.3%}: without any rounding these weights are at {best}."]
+            return [f"No choice stays within {self.max_drop:.3%}: without rounding, these weights are at {best}."]
         change = signed_percent(self._drop(self.choice.risks), digits=3)
         if not self.choice.groups:
             return [f"Within {self.max_drop:.3%} with every layer INT8."]

@@ -24,10 +24,10 @@ def refuse_constant_columns(data: RunData) -> None:
     constant = [column for place, column in enumerate(columns) if low[place] == high[place] and column in declared]
     if constant:
         raise DataError(
-            f"real columns with one and the same value in every training row: {', '.join(constant)}",
+            f"real columns with the same value in every training row: {', '.join(constant)}",
             where=data.panel.source,
-            allowed="columns that change: a constant tells a model nothing, and has no range to scale or quantize by",
-            next_step="Leave them out of the schema, or let validation begin later",
+            allowed="columns that vary: a constant carries no information, and has no range to scale or quantize by",
+            next_step="Leave them out of the schema, or start validation later",
         )
 
 

@@ -13,7 +13,7 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, name: str) -> None:
         self.name = name
-        super().__init__(f"run {name} was interrupted; go on with `qat-tft train --resume {name}`")
+        super().__init__(f"run {name} was interrupted; resume with `qat-tft train --resume {name}`")
 
 
 class InterruptRequest:

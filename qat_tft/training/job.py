@@ -24,7 +24,7 @@ from qat_tft.quantization.ranges import Phase as QuantizationPhase
 from qat_tft.runs import layout
 from qat_tft.runs.build import accelerator_for, build_model, configured_qat_model, refuse_unknown_layers
 from qat_tft.runs.calibration import calibrate_on
-from qat_tft.runs.data import RunData, load_data
+from qat_tft.runs.data import RunData, load_data, load_data_of
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.layout import WeightsKind
 from qat_tft.runs.optimizer import make_optimizer
@@ -96,7 +96,7 @@ def train(
 
 
 def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: Progress | None = None) -> FinishedRun:
-    """Go on with an unfinished run, to the same weights that it would have had without the interruption.
+    """Resume an unfinished run exactly: it ends with the weights it would have had without the interruption.
 
     Args:
         runs_dir: where run folders stand.
@@ -110,13 +110,7 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
     folder = RunFolder.unfinished(runs_dir, name)
     config = folder.load_config()
     progress = progress or Silent()
-    data = load_data(
-        config.data,
-        config.model,
-        folder.load_schema(),
-        preprocessing=folder.load_preprocessing(),
-        reading=progress.reading,
-    )
+    data = load_data_of(folder, reading=progress.reading)
     state = folder.path / layout.STATE
     saved = load_state(state) if state.exists() else None
     if saved is not None and saved.position.data_digest != data.digest():
@@ -170,7 +164,7 @@ class _Run:
         if drawn is not None and drawn < in_all:
             notes.append(f"An epoch draws {drawn} of {in_all} training batches (training.batches_per_epoch)")
         if training.precision == "bf16" and self.device.type == "cpu" and not cpu_runs_bf16_lstm():
-            notes.append("This CPU has no LSTM in bf16, which takes AVX-512: the LSTMs compute in single precision")
+            notes.append("This CPU has no bf16 LSTM, which needs AVX-512: the LSTMs compute in single precision")
         return notes
 
     def _float_model(self, interrupt: InterruptRequest, metrics: MetricsLog) -> TemporalFusionTransformer:
@@ -226,7 +220,7 @@ class _Run:
         report = calibrate_on(quantized, self.config, self.data.training, self.scaling, self.device)
         self.progress.note(f"Calibrated on {report.batches} training batches")
         if report.refused:
-            self.progress.note(f"Refused {len(report.refused)} calibration batches with non-finite values")
+            self.progress.note(f"Skipped {len(report.refused)} calibration batches with non-finite values")
         quantized.set_phase(QuantizationPhase.FROZEN)
         self._record(PTQ, quantized)
 
@@ -274,7 +268,9 @@ class _Run:
         except (MemoryError, RuntimeError) as failure:
             if not is_out_of_memory(failure):
                 raise
-            self.progress.note("No memory to measure what checkpointing saves: one step of a whole batch is too large")
+            self.progress.note(
+                "Not enough memory to measure what checkpointing saves: one step on a full batch is too large"
+            )
             return
         finally:
             release_memory()

@@ -191,7 +191,9 @@ class Phase:
         except (MemoryError, RuntimeError) as failure:
             if not is_out_of_memory(failure):
                 raise
-            self.context.progress.note("There is no memory to save the state either: the one saved before stays")
+            self.context.progress.note(
+                "There is not enough memory to save the state either: the previously saved one is kept"
+            )
 
     def _groups(self) -> Iterator[tuple[Batch, ...]]:
         config = self.context.config

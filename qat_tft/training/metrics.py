@@ -17,7 +17,7 @@ class MetricsLog:
 
     Args:
         folder: the run folder.
-        keep_bytes: what stands after these bytes is dropped: lines of steps that are made again.
+        keep_bytes: what stands after these bytes is dropped: lines of steps that are repeated.
     """
 
     def __init__(self, folder: Path, *, keep_bytes: int = 0) -> None:
@@ -73,5 +73,5 @@ def _cannot_write(path: Path, failure: OSError) -> RunFolderError:
     return RunFolderError(
         f"cannot write: {failure.strerror}",
         where=str(path),
-        next_step="Free space there, then go on with `qat-tft train --resume`",
+        next_step="Free some space there, then resume with `qat-tft train --resume`",
     )

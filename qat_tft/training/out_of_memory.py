@@ -1,8 +1,8 @@
-"""What a run does when a training step does not fit into memory: take it back, and make it again with less.
+"""What a run does when a training step does not fit into memory: roll it back, and retry with less.
 
 There are levels. Each next one recomputes more of the activations, or cuts batches into smaller micro-batches whose
-gradients are added up. The first changes no bit. The second keeps the effective batch, and the loss and gradient to
-rounding; dropout draws other masks, and ranges are averaged over micro-batches instead of batches.
+gradients are added up. The first gives bitwise identical results. The second keeps the effective batch, and the loss
+and gradient to rounding; dropout draws different masks, and ranges are averaged over micro-batches instead of batches.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class FallbackLevel:
 
 @dataclass(frozen=True)
 class FallbackEvent:
-    """A step ran out of memory and was undone: where that was, what the allocator said, and the levels around it."""
+    """A step ran out of memory and was rolled back: where, what the allocator said, and the levels before and after."""
 
     place: str
     said: str
@@ -68,13 +68,13 @@ class FallbackEvent:
     def sentence(self) -> str:
         """Return what the user reads."""
         if self.reached.segments != self.left.segments:
-            done = f"checkpointing goes from {self.left.name} to {self.reached.name}; the results stay the same"
+            done = f"checkpointing changes from {self.left.name} to {self.reached.name}; results are bitwise identical"
         else:
             done = (
-                f"micro-batches go from {self.left.micro_batch} to {self.reached.micro_batch} windows; "
-                "the effective batch stays, gradients change by rounding, dropout draws other masks"
+                f"the micro-batch shrinks from {self.left.micro_batch} to {self.reached.micro_batch} windows; "
+                "the effective batch size stays the same, gradients differ by rounding, dropout draws different masks"
             )
-        return f"{self.place}: out of memory ({self.said}). The step was undone and is made again: {done}"
+        return f"{self.place}: out of memory ({self.said}). The step was rolled back and is retried: {done}"
 
     def to_json(self) -> dict[str, Any]:
         """Return the line that metrics.jsonl gets, without place in the run."""
@@ -87,12 +87,12 @@ class FallbackEvent:
 
 
 class OutOfMemoryFallback:
-    """Makes training steps; when one runs out of memory, it is undone and made again on the next level.
+    """Makes training steps; when one runs out of memory, it is rolled back and retried on the next level.
 
     Args:
         step: the step, whatever its runner and micro-batch are.
         level: where to start.
-        fell_back: told of every event, between the undone step and the one made again.
+        fell_back: called with every event, between the rollback and the retry.
 
     Attributes:
         level: where it stands; it never goes back, since the largest step is yet to come for all one knows.
@@ -110,7 +110,7 @@ class OutOfMemoryFallback:
         Raises:
             OutOfMemoryError: not even the last level fits; no weight, range or random number has changed.
             TornUpdateError: memory ran out while weights were written.
-            SpentProcessError: oneDNN got no memory; the step is undone, and the next level is for another process.
+            SpentProcessError: oneDNN got no memory; the step is rolled back, and the next level is for another process.
             HiddenStateError: a module's state would change when a segment is recomputed.
             NonFiniteLossError: the loss or the gradient is not finite; no weight has changed.
         """
@@ -173,25 +173,25 @@ def _first_sentences(failure: BaseException) -> str:
 
 def _too_large(place: str, said: str) -> OutOfMemoryError:
     return OutOfMemoryError(
-        f"one window at a time, with every segment recomputed, is too much for the memory here ({said})",
+        f"one window at a time, with every segment recomputed, does not fit in memory ({said})",
         where=place,
-        next_step="The state before this step is saved. Free memory and go on with `qat-tft train --resume`, or start "
+        next_step="The state before this step is saved. Free memory and resume with `qat-tft train --resume`, or start "
         "a run with a smaller --hidden, --history or --selection-chunk",
     )
 
 
 def _spent(place: str, said: str, reached: FallbackLevel) -> SpentProcessError:
     return SpentProcessError(
-        f"oneDNN got no memory ({said}) and computes nothing more in this process",
+        f"oneDNN could not allocate memory ({said}) and cannot compute anything more in this process",
         where=place,
-        next_step=f"`qat-tft train --resume` goes on from this step with checkpointing {reached.name} and "
-        f"{reached.micro_batch} windows a backward pass",
+        next_step=f"`qat-tft train --resume` resumes from this step with checkpointing {reached.name} and "
+        f"{reached.micro_batch} windows per backward pass",
     )
 
 
 def _torn(place: str, said: str) -> TornUpdateError:
     return TornUpdateError(
-        f"memory ran out while the weights were written ({said})",
+        f"memory ran out while the weights were being written ({said})",
         where=place,
-        next_step="Free memory and go on from the last saved state with `qat-tft train --resume`",
+        next_step="Free memory and resume from the last saved state with `qat-tft train --resume`",
     )

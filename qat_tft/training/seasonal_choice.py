@@ -75,7 +75,7 @@ def _required_spread(data: RunData, season: int) -> float:
     spread = usual_difference(data, season)
     if spread is None:
         raise ConfigError(
-            f"no series has {season} training rows to difference over",
+            f"no series has {season} training rows to compute the difference over",
             where="model.seasonal_difference",
             next_step="Choose a shorter season, or 0 for none",
         )

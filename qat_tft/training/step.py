@@ -111,7 +111,7 @@ class TrainingStep:
             raise NonFiniteLossError(
                 f"the loss is {value}; {explain_batch(self.schema, inputs, target)}",
                 where=place,
-                next_step="Mend those values, or lower training.learning_rate",
+                next_step="Fix those values, or lower training.learning_rate",
             )
         self.accelerator.backward(loss if share == 1.0 else loss * share)
         return value

@@ -163,7 +163,7 @@ USES = [
     pytest.param(intact, [], {"target": "y,x"}, ["--target names 2 columns", "per target"], id="two targets"),
     pytest.param(intact, [], {"target": "time"}, ["'time' is both time and target"], id="time as target"),
     pytest.param(intact, [], {"known": "hour,x"}, ["'x' is both observed and known"], id="two roles"),
-    pytest.param(intact, [], {"known": "hour,hour"}, ["'hour' stands more than once"], id="named twice"),
+    pytest.param(intact, [], {"known": "hour,hour"}, ["'hour' is listed more than once"], id="named twice"),
     pytest.param(intact, [], {"known": "hours"}, ["no column 'hours'", "'hour'?"], id="unknown column"),
     pytest.param(intact, [], {"id": "shop"}, ["no column 'shop'"], id="unknown id"),
     pytest.param(intact, [], {"id": ""}, ["30 rows repeat", "id"], id="id left out"),
@@ -206,7 +206,7 @@ USES = [
         intact,
         ["--validation-from", "2024-01-02", "--test-from", "2024-01-01"],
         {},
-        ["--validation-from lies after --test-from"],
+        ["--validation-from is after --test-from"],
         id="split in the wrong order",
     ),
     pytest.param(

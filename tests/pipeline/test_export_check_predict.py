@@ -296,7 +296,7 @@ def test_a_file_of_other_weights_fails_with_exit_code_1(run: RunFolder, call) ->
         ),
         pytest.param(("backtest", "{tmp}/none"), "no run folder", id="backtest nothing"),
         pytest.param(("backtest", "{run}", "--from", "soon"), "--from soon is not a time", id="backtest from no time"),
-        pytest.param(("backtest", "{run}", "--until", "1960-01-01"), "not lie before --until", id="backtest nowhere"),
+        pytest.param(("backtest", "{run}", "--until", "1960-01-01"), "is not before --until", id="backtest nowhere"),
         pytest.param(
             ("backtest", "{run}", "--parquet-file", "{run}/config.toml"),
             "not a complete Parquet file",

@@ -58,7 +58,9 @@ def test_a_run_trains_on_what_is_there_and_checkpointing_changes_no_bit(
 ) -> None:
     plain = trained(data_file, tmp_path / "plain", "--use-qat")
     said = capsys.readouterr()
-    assert "1 of 4 series are skipped, having fewer than 5 rows: shop=young" in " ".join((said.out + said.err).split())
+    assert "1 of 4 series are skipped because they have fewer than 5 rows: shop=young" in " ".join(
+        (said.out + said.err).split()
+    )
     results = plain.load_results()
     assert all(np.isfinite(risks).all() for risks in results.q_risk.values())
     assert "history.present" not in (plain.path / "schema.toml").read_text()

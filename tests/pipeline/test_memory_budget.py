@@ -124,7 +124,7 @@ def test_a_generous_budget_recomputes_nothing(data_file, tmp_path):
 
 
 def test_a_budget_that_nothing_fits_leaves_no_run_and_says_what_would_fit(data_file, tmp_path):
-    with pytest.raises(ConfigError, match=r"training\.memory_budget: no checkpoint mode fits .* into 0\.01MB"):
+    with pytest.raises(ConfigError, match=r"training\.memory_budget: no checkpoint mode fits .* in 0\.01MB"):
         train(auto(data_file, "0.01MB"), SCHEMA, runs_dir=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 

@@ -150,9 +150,9 @@ def test_a_run_without_qat_is_calibrated_for_it_and_stays_as_it_is(data: Path, t
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        pytest.param(("--max-drop", "half"), "--max-drop half is no share", id="no number"),
-        pytest.param(("--max-drop", "-1%"), "--max-drop -1% is no share", id="negative"),
-        pytest.param(("--max-drop", "nan"), "--max-drop nan is no share", id="nan"),
+        pytest.param(("--max-drop", "half"), "--max-drop half is not a share", id="no number"),
+        pytest.param(("--max-drop", "-1%"), "--max-drop -1% is not a share", id="negative"),
+        pytest.param(("--max-drop", "nan"), "--max-drop nan is not a share", id="nan"),
     ],
 )
 def test_a_share_that_is_none_is_refused(words: tuple[str, ...], message: str, tmp_path: Path, call):
@@ -175,7 +175,7 @@ def test_without_any_choice_the_exit_code_is_1_and_the_run_stays_as_it_is(json_o
     monkeypatch.setattr(sensitivity, "leave_float", lambda *given, **limits: None)
     code, output, messages = call("sensitivity", ptq.path, "--windows", 3, "--max-drop", "0.1%", *json_option)
     assert code == 1
-    assert ('"choice": null' in output) if json_option else ("keeps within --max-drop 0.1%" in messages)
+    assert ('"choice": null' in output) if json_option else ("stays within --max-drop 0.1%" in messages)
     assert ptq.load_config().quantization.float_layers == ()
 
 
@@ -188,7 +188,7 @@ def test_a_risk_that_nothing_can_be_compared_with_is_refused(risk: float, ptq: R
 
 
 def test_unknown_float_layers_are_refused_before_anything_is_trained(data: Path, tmp_path: Path):
-    with pytest.raises(ConfigError, match=r"quantization\.float_layers: no layer to leave out is called 'tail'"):
+    with pytest.raises(ConfigError, match=r"quantization\.float_layers: there is no layer called 'tail' to leave out"):
         train_small(data, tmp_path / "runs", "bad", float_layers="head,tail")
     assert not (tmp_path / "runs").exists()
 

@@ -106,7 +106,7 @@ def test_an_unknown_segment_lists_the_known_ones():
     with pytest.raises(ConfigError, match=r"training\.checkpoint_segments: unknown segment 'lstm'") as refused:
         RunConfig.from_toml('[training]\ncheckpoint_segments = "lstm, head, lstm_encoder"')
     assert refused.value.allowed == ", ".join(SEGMENTS)
-    with pytest.raises(ConfigError, match="no segment is named"):
+    with pytest.raises(ConfigError, match="no segment is given"):
         RunConfig.from_toml("[training]\ncheckpoint_segments = []")
 
 

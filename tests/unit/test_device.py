@@ -18,6 +18,7 @@ from qat_tft.device import (
     random_state,
     restore_random_state,
     seconds_of,
+    visible_cores,
 )
 from qat_tft.errors import ConfigError
 
@@ -84,6 +85,10 @@ def test_asking_for_the_bf16_lstm_leaves_random_numbers_alone_and_agrees_with_ru
         else:
             with pytest.raises(RuntimeError, match="primitive"):
                 torch.nn.LSTM(2, 3)(torch.zeros(4, 1, 2))
+
+
+def test_this_process_may_use_a_core():
+    assert 1 <= visible_cores() <= 4096
 
 
 def test_formats_of_sixteen_bits():

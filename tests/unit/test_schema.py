@@ -105,7 +105,7 @@ def test_one_id_may_stand_as_a_plain_string() -> None:
         ),
         pytest.param(
             'time = "t"\ntarget = "y"\n[known]\nreal = ["a"]\ncategory = ["a"]',
-            "'a' stands more than once under known",
+            "'a' is listed more than once under known",
             id="two kinds",
         ),
         pytest.param(

@@ -91,7 +91,7 @@ def _merges_last_axes(reshape: NodeProto, transpose: NodeProto, constants: Const
 def dequantize_at_load(model: ModelProto) -> int:
     """Write each DequantizeLinear of a weight that floats are multiplied with as a Cast and a Mul; return how many.
 
-    The values are the same to the bit. onnxruntime computes both once, when it loads the file, while it keeps every
+    The values are bitwise identical. onnxruntime computes both once, when it loads the file, while it keeps every
     DequantizeLinear for fusions, and only weights that are constant by then are packed for its products and its LSTM.
     """
     constants, producers, readers = constant_values(model), producers_of(model), readers_of(model)

@@ -4,7 +4,7 @@ At inference most of a wide TFT's time goes into reading and writing [variables,
 products. Some of that is needless:
 
 - A gated linear unit takes one product of double width apart with a Split, which copies both halves. Two
-  products of single width, with the halves of the weight, need no copy and give the same bits.
+  products of single width, with the halves of the weight, need no copy and are bitwise identical.
 - onnxruntime's Elu takes about twice as long as the Min, Exp, Add and Max that it stands for.
 - onnxruntime makes one operator of an Add and the LayerNormalization after it, SkipLayerNormalization, which takes
   two to six times as long as the two. It leaves a Sum alone, which adds as fast.

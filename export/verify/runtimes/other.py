@@ -12,6 +12,7 @@ from onnx import ModelProto
 from qat_tft.export.build.graph_rules import foreign_operators
 from qat_tft.export.verify.measures import sqnr_db
 from qat_tft.export.verify.runtimes import openvino, reference
+from qat_tft.plain import Plain
 
 ROWS = 2  # the reference evaluator computes an LSTM step by step
 
@@ -22,7 +23,7 @@ _RUNTIMES: dict[str, ModuleType] = {"onnx reference evaluator": reference, "Open
 
 
 @dataclass(frozen=True)
-class OtherRuntime:
+class OtherRuntime(Plain):
     """What a runtime made of a few rows.
 
     Attributes:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from qat_tft.export.graph_reader import GraphReader
 from qat_tft.export.verify.tensors.expected import ExpectedTensor
 from qat_tft.export.verify.tensors.roundings import Checked
+from qat_tft.plain import Plain
 
 Array = npt.NDArray[Any]
 
@@ -30,7 +31,7 @@ _CODES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
 @dataclass(frozen=True)
-class TensorReport:
+class TensorReport(Plain):
     """What a comparison of tensors found.
 
     Attributes:

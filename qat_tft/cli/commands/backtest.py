@@ -1,4 +1,4 @@
-"""`qat-tft backtest`: forecasts of a run from rolling origins, scored beside the naive forecasts."""
+"""`qat-tft backtest`: forecasts of a run from rolling origins, scored against the naive forecasts."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,28 +30,28 @@ def backtest(
     ] = None,
     until: Annotated[
         str | None,
-        typer.Option(help="Targets lie before this time. Default: end of the test part.", metavar="TIME"),
+        typer.Option(help="First time after the last target. Default: end of the test part.", metavar="TIME"),
     ] = None,
     stride: Annotated[
         int | None, typer.Option(min=1, help="Rows from one origin of a series to the next. Default: the horizon.")
     ] = None,
     max_windows: Annotated[
-        int | None, typer.Option(min=1, help="Most origins over all series, evenly spaced. Default: all.")
+        int | None, typer.Option(min=1, help="Maximum number of origins over all series, evenly spaced. Default: all.")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="Parquet file to keep every forecast in, with its target. Default: none."),
+        typer.Option("--out", help="Parquet file to write every forecast to, with its target. Default: none."),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of onnxruntime. Default: as many as it likes.")
+        int | None, typer.Option(min=1, help="Number of onnxruntime threads. Default: onnxruntime decides.")
     ] = None,
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every step and series.")] = False,
 ) -> None:
-    """Forecast from rolling origins with the FP32 and the INT8 file of a run, and score them beside naive forecasts.
+    """Forecast from rolling origins with the FP32 and the INT8 file of a run, and score them against naive forecasts.
 
     q-risk, MAE, MASE, bias and coverage: overall, by step of the horizon and by series. Without exported files the
-    models run in torch. Windows go through in batches, so that memory does not grow with their number.
+    models run in torch. Windows are processed in batches, so memory does not grow with their number.
     """
     from qat_tft.export.inference.run_backtest import Span, backtest_run
     from qat_tft.runs.folder import RunFolder

@@ -16,22 +16,22 @@ def check(
     run: Annotated[
         str | None,
         typer.Option(
-            help="Run that it was exported from: a name or a path. Default: the folder of MODEL, else the latest."
+            help="Run the file was exported from: a name or a path. Default: the folder of MODEL, else the latest."
         ),
     ] = None,
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
     seconds: Annotated[
         float,
-        typer.Option(min=0.0, help="Compare no further block of 64 windows after this many seconds."),
+        typer.Option(min=0.0, help="Start no further block of 64 windows after this many seconds."),
     ] = 10.0,
     layers: Annotated[bool, typer.Option("--layers", help="Show every quantized layer, worst first.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Run a file in onnxruntime on the run's real test windows and compare it with the trained model.
 
-    Names, shapes, types, values at batch 1, 3 and 64 with optimizations on and off, each layer by itself, other
-    runtimes, q-risk, bytes, integer operators and latency. The report also goes to check.json in the run folder. Exit
-    code 1: it failed.
+    It covers names, shapes, types, values at batch 1, 3 and 64 with optimizations on and off, each layer by itself,
+    other runtimes, q-risk, bytes, integer operators and latency. The report is also written to check.json in the run
+    folder. Exit code 1: the check failed.
     """
     from qat_tft.export.verify.check import check_model, find_export
     from qat_tft.export.verify.check_report import Detailed

@@ -18,30 +18,30 @@ def export(
     target: Annotated[
         str | None,
         typer.Option(
-            help="Machine that the INT8 file is for. Default: the one that the model was trained for; another one "
-            "must allow its ranges.",
+            help="Target machine of the INT8 file. Default: the one the model was trained for; any other must allow "
+            "the model's ranges.",
             metavar=choices_of("quantization.target"),
         ),
     ] = None,
     lstm: Annotated[
         Literal["weights", "dynamic"],
         typer.Option(
-            help="In the INT8 file, weights: LSTM weights in 8 bits, the cell in floating point, exact. dynamic (x86 "
-            "and x86-vnni): onnxruntime's integer LSTM, less exact, and the rows of a batch influence each other.",
+            help="LSTM of the INT8 file. weights: 8-bit weights, floating-point cell, exact. dynamic (x86 and "
+            "x86-vnni): onnxruntime's integer LSTM, less exact; the rows of a batch influence each other.",
         ),
     ] = "weights",
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write [bold]model.fp32.onnx[/] and, with --int8, [bold]model.int8.onnx[/] into a run folder.
 
-    Nothing but the run folder is needed. Raw values go in and raw quantiles come out of both files.
+    Only the run folder is needed. Both files take raw values and return raw quantiles.
     """
     from qat_tft.export.build.run_export import export_run
     from qat_tft.runs.folder import RunFolder
 
     if not int8 and (target is not None or lstm != "weights"):
-        raise ConfigError("--target and --lstm are about the INT8 file", next_step="Add --int8")
+        raise ConfigError("--target and --lstm apply to the INT8 file", next_step="Add --int8")
     folder = RunFolder.find(run, runs_dir)
     console.note(f"Exporting {folder.path}")
     console.emit(export_run(folder, int8=int8, target=target, lstm=lstm), json=json)

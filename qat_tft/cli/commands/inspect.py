@@ -8,27 +8,30 @@ from qat_tft.cli import console
 
 
 def inspect(
-    file: Annotated[list[str], typer.Argument(help="Parquet file, or a folder of them; may be several.")],
+    file: Annotated[list[str], typer.Argument(help="Parquet file, or a folder of them; repeatable.")],
     time: Annotated[str | None, typer.Option("--time", help="Time column. Default: proposed.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="Column to forecast. Default: proposed.")] = None,
     id: Annotated[
         str | None,
         typer.Option(
             "--id",
-            help="Columns that together name a series, with commas; '' for one series. Default: proposed.",
+            help="Columns that together identify a series, separated by commas; '' for a single series. "
+            "Default: proposed.",
             metavar="COLUMNS",
         ),
     ] = None,
     write_schema: Annotated[
         str | None,
-        typer.Option("--write-schema", help="Write the proposed schema there. Default: not written.", metavar="FILE"),
+        typer.Option(
+            "--write-schema", help="Write the proposed schema to this file. Default: not written.", metavar="FILE"
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Show columns, types, ranges, gaps, series and frequency, and propose a schema.
 
-    Rows, ranges and counts are those of the whole file. The schema is a draft: read it before training, above all
-    which column is the target and what is really known beforehand.
+    Rows, ranges and counts cover the whole file. The schema is a draft: review it before training, above all which
+    column is the target and which columns are really known in advance.
     """
     from qat_tft.data.roles.inspection import inspect_file
 

@@ -29,17 +29,17 @@ def plan(
         str | None,
         typer.Option(
             "--memory-budget",
-            help="Memory to plan for, such as 3.5GiB. Default: GPUs of 4, 12, 24 and 48 GB (of 10^9 bytes).",
+            help="Memory to plan for, such as 3.5GiB. Default: 4, 12, 24 and 48 GB GPUs (1 GB = 10^9 bytes).",
             show_default=False,
             metavar="AMOUNT",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Simulate a training step and show what each checkpoint mode takes.
+    """Simulate a training step and show the memory and extra time of each checkpoint mode.
 
     Nothing is trained and no GPU is needed. Without options it plans the tft225 shape: 5 static, 210 observed and
-    10 known columns, all of them numbers.
+    10 known columns, all numeric.
     """
     counts = {"static": static, "observed": observed, "known": known}
     config = shape.shape_config(

@@ -18,7 +18,7 @@ def predict(
     origin: Annotated[
         str | None,
         typer.Option(
-            help="Time up to which forecasts may know rows. Default: the latest possible, per series.", metavar="TIME"
+            help="Time of the last row used as history. Default: the latest possible, per series.", metavar="TIME"
         ),
     ] = None,
     future_file: Annotated[
@@ -31,14 +31,14 @@ def predict(
         ),
     ] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of onnxruntime. Default: as many as it likes.")
+        int | None, typer.Option(min=1, help="Number of onnxruntime threads. Default: onnxruntime decides.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Forecast the next steps of every series in a Parquet file, with onnxruntime.
 
     The last rows of a series may lack the target and the observed columns: they are the steps to forecast, unless a
-    second file has them. A model that knows the calendar alone, or nothing, of the future needs no such rows.
+    second file has them. A model that knows only the calendar of the future, or nothing, needs no such rows.
     """
     from qat_tft.export.inference.predict import forecast_parquet
     from qat_tft.export.inference.predict_report import write_predictions

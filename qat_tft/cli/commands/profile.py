@@ -30,19 +30,19 @@ def profile(
         str | None,
         typer.Option(
             "--checkpoint-segments",
-            help="Measure these segments as well, beside the modes.",
+            help="Also measure these segments, in addition to the modes.",
             show_default=False,
             metavar="NAME,NAME,...",
         ),
     ] = None,
     device: Annotated[str, option_for("training.device", show_default=True)] = "auto",
-    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Fresh processes that measure each row.")] = 2,
+    repeats: Annotated[int, typer.Option("--repeats", min=1, help="Worker processes that measure each row.")] = 2,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Make training steps on random numbers in each checkpoint mode and show the memory and time they take here.
+    """Run training steps on random numbers in each checkpoint mode and show the memory and time they take here.
 
-    Each row is measured in processes of its own that start as `qat-tft train` does. Without options it measures the
-    tft225 shape, as `qat-tft plan` does: 5 static, 210 observed and 10 known columns.
+    Each row is measured in its own worker processes, which start as `qat-tft train` does. Without options it measures
+    the tft225 shape, as `qat-tft plan` does: 5 static, 210 observed and 10 known columns.
     """
     counts = {"static": static, "observed": observed, "known": known}
     config = shape.shape_config(

@@ -9,7 +9,7 @@ from qat_tft.cli import console
 
 def sample_data(
     out: Annotated[
-        str, typer.Option("--out", help="Parquet file to write; its schema lands beside it.", metavar="FILE")
+        str, typer.Option("--out", help="Parquet file to write; its schema is written next to it.", metavar="FILE")
     ],
     preset: Annotated[
         str,
@@ -21,14 +21,16 @@ def sample_data(
     ] = "tft225",
     rows: Annotated[
         int | None,
-        typer.Option(help="Rows in all, of four contracts together; tft225 only. Default: 20000.", show_default=False),
+        typer.Option(
+            help="Total number of rows over the four contracts; tft225 only. Default: 20000.", show_default=False
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that are there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Write sample data and its schema.
 
-    The bars of tft225 are random numbers with the habits of a market; the file says so in its metadata.
+    The bars of tft225 are random numbers that behave like a market's; the file says so in its metadata.
     """
     from qat_tft.data.sample.samples import describe_sample, write_sample
 

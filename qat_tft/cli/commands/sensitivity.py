@@ -22,28 +22,29 @@ def sensitivity(
         str | None,
         typer.Argument(help="Run: a name under the runs folder, or a path. Default: the latest."),
     ] = None,
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder of all runs.")] = "runs",
+    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
     by: Annotated[
         Grouping, typer.Option("--by", help="Measure each layer, or each segment as a whole.")
     ] = Grouping.LAYER,
     windows: Annotated[
-        int, typer.Option("--windows", min=1, help="Most validation windows to forecast each time, evenly spaced.")
+        int,
+        typer.Option("--windows", min=1, help="Maximum number of validation windows per measurement, evenly spaced."),
     ] = 1024,
     max_drop: Annotated[
         str | None,
         typer.Option(
             "--max-drop",
-            help="Leave the fewest layers in floating point that keep the mean q-risk within this share above FP32's.",
+            help="Leave as few layers in floating point as keep the mean q-risk within this share above FP32's.",
             metavar="SHARE",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Rank layers by what rounding each alone costs in q-risk on validation windows.
+    """Rank layers by how much rounding each one alone costs in q-risk on validation windows.
 
-    With --max-drop 0.5% a choice of layers to leave in floating point is made and measured. For a quantization-aware
-    run it is written into config.toml (quantization.float_layers), and `qat-tft export` and `check` follow it. Exit
-    code 1: no choice keeps within the share.
+    With --max-drop 0.5%, a choice of layers to leave in floating point is made and measured. For a quantization-aware
+    run it is written to config.toml (quantization.float_layers), and `qat-tft export` and `check` follow it. Exit
+    code 1: no choice stays within the share.
     """
     drop = share(max_drop, "--max-drop")
     from qat_tft.runs.folder import RunFolder
@@ -55,7 +56,7 @@ def sensitivity(
     if drop is not None and found.choice is None:
         if json:  # standard output holds one object, and it says so
             raise typer.Exit(CheckFailed.exit_code)
-        raise CheckFailed(f"no choice of layers in floating point keeps within --max-drop {max_drop}")
+        raise CheckFailed(f"no choice of layers in floating point stays within --max-drop {max_drop}")
     if found.float_layers and not found.trained:
         console.note(f"Train with: qat-tft train --use-qat --float-layers {','.join(found.float_layers)}")
     elif found.float_layers is not None and found.trained:

@@ -21,7 +21,7 @@ def _role(name: str, what: str) -> Any:
 def train(
     *,
     name_to_resume: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="With --resume: the run to go on with.", show_default=False)
+        str | None, typer.Argument(metavar="NAME", help="With --resume: the run to resume.", show_default=False)
     ] = None,
     schema: Annotated[
         str | None,
@@ -35,30 +35,32 @@ def train(
     ] = None,
     time: Annotated[str | None, _role("--time", "Time column, instead of a schema.")] = None,
     target: Annotated[str | None, _role("--target", "Column to forecast.")] = None,
-    id: Annotated[str | None, _role("--id", "Columns that together name a series.")] = None,
+    id: Annotated[str | None, _role("--id", "Columns that together identify a series.")] = None,
     static: Annotated[
         str | None,
         _role("--static", "Columns constant per series; `name:category` or `name:real` sets the kind."),
     ] = None,
-    known: Annotated[str | None, _role("--known", "Columns known for future steps too.")] = None,
+    known: Annotated[str | None, _role("--known", "Columns also known for future steps.")] = None,
     observed: Annotated[str | None, _role("--observed", "Columns known up to the present.")] = None,
     given: Given,
     runs_dir: Annotated[
-        str, typer.Option("--runs-dir", help="Folder of all runs.", rich_help_panel=_RUN, metavar="FOLDER")
+        str, typer.Option("--runs-dir", help="Folder that holds the runs.", rich_help_panel=_RUN, metavar="FOLDER")
     ] = "runs",
     name: Annotated[
         str | None,
-        typer.Option("--name", help="Name of the run. Default: the time.", rich_help_panel=_RUN, show_default=False),
+        typer.Option(
+            "--name", help="Name of the run. Default: the current time.", rich_help_panel=_RUN, show_default=False
+        ),
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with an interrupted run: NAME, or the last one.", rich_help_panel=_RUN),
+        typer.Option("--resume", help="Resume an interrupted run: NAME, or the latest one.", rich_help_panel=_RUN),
     ] = False,
     config: Annotated[
         str | None,
         typer.Option(
             "--config",
-            help="Settings in TOML, such as a run's config.toml; options given here win.",
+            help="Settings in TOML, such as a run's config.toml; options given here take precedence.",
             rich_help_panel=_RUN,
             show_default=False,
             metavar="FILE",
@@ -75,7 +77,7 @@ def train(
     if name_to_resume is not None and not resume:
         raise ConfigError(
             f"unexpected argument {name_to_resume!r}",
-            next_step="Add --resume to go on with a run of that name; a file is named with --parquet-file",
+            next_step="Add --resume to resume the run of that name; give a data file with --parquet-file",
         )
     merge_freed_blocks()
     from qat_tft.cli import train_run as training

@@ -60,7 +60,7 @@ class TrainingDisplay:
         """Start a bar for the phase, or say how long it will be."""
         title = _TITLES.get(start.phase, start.phase)
         if self._bar is None:
-            going_on = f", going on after step {start.done:,}" if start.done else ""
+            going_on = f", resuming after step {start.done:,}" if start.done else ""
             console.note(f"{title}: {_count(start.epochs, 'epoch')}, {_count(start.steps, 'step')}{going_on}")
             return
         if self._task is not None:

@@ -219,7 +219,7 @@ def share(text: str | None, option: str) -> float | None:
     except ValueError:
         value = -1.0
     if not 0.0 <= value < float("inf"):
-        raise ConfigError(f"{option} {text} is no share", allowed="a number of at least 0, such as 0.005 or 0.5%")
+        raise ConfigError(f"{option} {text} is not a share", allowed="a number of at least 0, such as 0.005 or 0.5%")
     return value
 
 

@@ -35,12 +35,12 @@ def _file(name: str, what: str) -> Any:
 
 
 Static = Annotated[int | None, _count("static", "Columns constant per series.")]
-Observed = Annotated[int | None, _count("observed", "Columns known up to the present, the target among them.")]
-Known = Annotated[int | None, _count("known", "Columns known for future steps too.")]
+Observed = Annotated[int | None, _count("observed", "Columns known up to the present, including the target.")]
+Known = Annotated[int | None, _count("known", "Columns also known for future steps.")]
 ParquetFiles = Annotated[
-    list[str] | None, _file("--parquet-file", "Take the columns from this data instead; may be repeated.")
+    list[str] | None, _file("--parquet-file", "Take the columns from this data instead; repeatable.")
 ]
-SchemaFile = Annotated[str | None, _file("--schema", "Schema of that data. Default: the one beside it.")]
+SchemaFile = Annotated[str | None, _file("--schema", "Schema of that data. Default: the one next to it.")]
 History = Annotated[int, option_for("model.history", show_default=True)]
 Horizon = Annotated[int, option_for("model.horizon", show_default=True)]
 Hidden = Annotated[int, option_for("model.hidden", show_default=True)]
@@ -93,11 +93,13 @@ def require_one_source(counts: dict[str, int | None], files: list[str] | None, s
     for name, count in counts.items():
         least = 1 if name == "observed" else 0
         if count is not None and count < least:
-            raise ConfigError(f"{count} columns cannot be", where=f"--{name}", allowed=f"{least} or more")
+            raise ConfigError(f"the number of columns cannot be {count}", where=f"--{name}", allowed=f"{least} or more")
         if count is not None and files:
-            raise ConfigError(f"--{name} and --parquet-file both say how many columns there are", allowed="one of them")
+            raise ConfigError(f"--{name} and --parquet-file both set the number of columns", allowed="one of them")
     if schema is not None and not files:
-        raise ConfigError("--schema without --parquet-file", next_step="Name the data that the schema describes")
+        raise ConfigError(
+            "--schema without --parquet-file", next_step="Add the --parquet-file that the schema describes"
+        )
 
 
 def groups_of(

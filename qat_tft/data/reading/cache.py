@@ -153,19 +153,19 @@ def _opened(place: Path, key: Key) -> tuple[Panel | None, str]:
         header = _header(place)
         arrays = {name: _array(place / f"{name}.bin", *described) for name, described in header["arrays"].items()}
         if header["version"] != version("qat-tft"):
-            return None, f"rows kept by qat-tft {header['version']} were read again."
+            return None, f"rows cached by qat-tft {header['version']} were read again."
         if header["files"] != key.state():
-            return None, f"{key.source.label} has changed since its rows were kept: they were read again."
+            return None, f"{key.source.label} has changed since its rows were cached: they were read again."
         return _panel(header, arrays, key.source), ""
     except (OSError, ValueError, KeyError, TypeError) as damage:
         reason = str(damage).splitlines()[0] if str(damage) else type(damage).__name__
-        return None, f"the rows kept in {place} were damaged ({reason}): they were read again."
+        return None, f"the rows cached in {place} were damaged ({reason}): they were read again."
 
 
 def _header(place: Path) -> dict[str, Any]:
     outer = json.loads((place / HEADER).read_text(encoding="utf-8"))
     if _digest(outer["header"]) != outer["digest"]:
-        raise ValueError(f"{HEADER} does not fit its digest")
+        raise ValueError(f"{HEADER} does not match its digest")
     header: dict[str, Any] = json.loads(outer["header"])
     if header["format"] != FORMAT:
         raise ValueError(f"format {header['format']}")

@@ -100,12 +100,12 @@ class RealColumn:
         loss = f"column '{self.name}' spreads over {spread:.3g} at a magnitude of {largest:.3g}"
         if levels < _LOST_LEVELS:
             raise DataError(
-                f"{loss}, which float32 tells apart in no more than {int(levels)} steps",
+                f"{loss}, which float32 resolves into no more than {int(levels)} values",
                 where=self.source.label,
                 next_step="Subtract a constant from the column, or measure it from a later start; "
                 "times belong in the time column.",
             )
-        return f"{loss}: float32 keeps about {levels:,.0f} steps of it; subtracting a constant keeps more."
+        return f"{loss}: float32 keeps about {levels:,.0f} distinct values of it; subtracting a constant keeps more."
 
 
 @dataclass
@@ -186,7 +186,7 @@ class CategoryColumn:
             raise DataError(
                 f"id column '{self.name}' is null in {self.source.locate(self._nulls)}",
                 where=self.source.label,
-                next_step="Give these rows a series or drop them.",
+                next_step="Assign these rows to a series or drop them.",
             )
 
 

@@ -73,13 +73,13 @@ def _refusal(rows: SortedRows, twice: _Ints, source: Source, schema: Schema, key
         who = name_series(schema.id, keys.series_ids[series])
         named.append(f"{who} at {time_text(instant, keys.kind)} in {places}")
     named = list(dict.fromkeys(named))  # three rows of the same time are named once
-    further = "a further column that tells them apart" if schema.id else "their column"
+    further = "another column that distinguishes them" if schema.id else "their column"
     return DataError(
         f"{_count(twice)} the series and time of another: {'; '.join(named)} (counted from 0)",
         where=source.label,
         allowed="one row for each series and time",
-        next_step=f"If they belong to several series, name {further} as id; otherwise drop them, or let "
-        "--duplicates last or mean make one row of them.",
+        next_step=f"If they belong to several series, name {further} as id; otherwise drop them, or "
+        "merge them with --duplicates last or mean.",
     )
 
 

@@ -28,12 +28,12 @@ def with_future_rows(panel: Panel, steps: int) -> Panel:
         DataError: no series has two rows, so that there is no step.
     """
     if not can_extend(panel):
-        raise ValueError("a known column is no calendar feature: its future values have to be given")
+        raise ValueError("a known column is not a calendar feature: its future values must be given")
     starts, time = panel.series_start.numpy(), panel.time.numpy()
     step = usual_step(time, starts, panel.time_kind, panel.time_zone)
     if step is None:
         raise DataError(
-            "no series has two rows, so that the time of the next step is unknown",
+            "no series has two rows, so the time of the next step is unknown",
             where=panel.source,
             next_step="Add rows, or give the times of the future rows.",
         )

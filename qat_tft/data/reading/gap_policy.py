@@ -58,9 +58,9 @@ def prepare_gaps(
         note = f"{found}; the next row is taken for the next step (data.gaps = ignore)."
         return _noted(rows, note), None, preparation
     if not gaps.regular.all():
-        raise _refusal(found, source, "Rows that lie off the step cannot be filled between: choose --gaps split.")
+        raise _refusal(found, source, "Gaps cannot be filled where rows are off the time step: choose --gaps split.")
     if gaps.missing > _MOST_INSERTED * len(rows.time):
-        raise _refusal(found, source, f"That many rows are not inserted: choose --gaps split ({source.rows:,} rows).")
+        raise _refusal(found, source, f"That is too many rows to insert: choose --gaps split ({source.rows:,} rows).")
     rows = filled(rows, gaps, schema.group("historical"), storage)
     return _noted(rows, f"{found}; rows are inserted there (data.gaps = fill)."), None, preparation
 
@@ -89,7 +89,7 @@ def _described(gaps: Gaps, rows: SortedRows, schema: Schema, keys: Keys) -> str:
         first = _place(int(gaps.rows[off[0]]), rows, schema, keys)
         parts.append(f"{_counted(len(off), 'row')} lie{'s' if len(off) == 1 else ''} off it, first {first}")
     share = 1 - len(gaps.rows) / max(1, len(rows.time) - len(rows.starts) + 1)
-    kind = "time step" if share > 0.5 else "most frequent time step, though no regular one,"
+    kind = "time step" if share > 0.5 else "most frequent time step (not a regular one)"
     return f"the {kind} is {gaps.step.text}, and {' and '.join(parts)}"
 
 

@@ -101,7 +101,7 @@ def _named_refusal(
             f"column '{column}' has no value in the rows that data.gaps = fill inserts, first in {name}",
             where=source.label,
             allowed="columns with a policy for missing values",
-            next_step=f"Say what stands in for it (such as --missing {column}=forward), or choose --gaps split.",
+            next_step=f"Choose a policy for it (such as --missing {column}=forward), or choose --gaps split.",
         )
     if found.count == len(rows.time):
         return _refusal(column, None, name, source, future=future)

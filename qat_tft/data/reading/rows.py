@@ -157,8 +157,8 @@ class _Static:
                     f"static column '{name}' changes within {name_series(schema.id, series)}, in {source.locate(rows)}",
                     where=source.label,
                     allowed="one value per series",
-                    next_step="List the column under observed or known, or add the column that tells the series "
-                    "apart to id.",
+                    next_step="List the column under observed or known, or add the column that distinguishes "
+                    "the series to id.",
                 )
 
 

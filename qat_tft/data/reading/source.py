@@ -267,7 +267,7 @@ def _reading(path: Path) -> Iterator[None]:
     except FileNotFoundError:
         raise DataError("there is no such file", where=str(path), next_step="Check the path.") from None
     except PermissionError:
-        raise DataError("no permission to read it", where=str(path), next_step="Check its access rights.") from None
+        raise DataError("no permission to read it", where=str(path), next_step="Check its permissions.") from None
     except pa.ArrowInvalid as error:
         raise DataError(
             f"this is not a complete Parquet file: {_first_line(error)}",
@@ -278,7 +278,7 @@ def _reading(path: Path) -> Iterator[None]:
         raise DataError(
             f"the file cannot be read: {_first_line(error)}",
             where=str(path),
-            next_step="Check that it was written to its end.",
+            next_step="Check that it was written completely.",
         ) from None
 
 

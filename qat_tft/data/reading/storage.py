@@ -94,7 +94,7 @@ def not_written(folder: Path, failure: OSError, size: int = 0) -> DataError:
     """The error for a folder that cannot take what is to be kept in it."""
     needed = f" {size / 2**20:,.0f} MiB" if size else ""
     return DataError(
-        f"cannot keep{needed} of prepared rows there: {failure.strerror or failure}",
+        f"cannot store{needed} of prepared rows there: {failure.strerror or failure}",
         where=str(folder),
-        next_step="Name another folder with --cache-dir, or make room there.",
+        next_step="Name another folder with --cache-dir, or free some space there.",
     )

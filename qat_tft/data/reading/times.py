@@ -58,7 +58,7 @@ class TimeColumn:
             raise DataError(
                 f"time column '{name}' is {' and '.join(sorted({str(type_) for type_ in types}))}",
                 where=source.label,
-                next_step="Write all files with the same type of time.",
+                next_step="Write all files with the same time type.",
             )
         kind, self.zone = kinds.pop(), zones[0]
         self._text = kind is None
@@ -126,7 +126,7 @@ class TimeColumn:
 
     def _beyond(self) -> DataError:
         return DataError(
-            f"time column '{self.name}' holds a time that nanoseconds in 64 bits cannot hold",
+            f"time column '{self.name}' holds a time that 64-bit nanoseconds cannot represent",
             where=self.source.label,
             allowed="1677-09-22 to 2262-04-11, or whole-number steps",
             next_step="Correct placeholder dates such as 9999-12-31.",

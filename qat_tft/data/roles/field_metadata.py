@@ -64,7 +64,7 @@ def declared_roles(source: Source) -> dict[str, DeclaredRole]:
                 raise SchemaError(
                     f"column '{field.name}' is declared as {text}, in other files as {found[field.name]}",
                     where=str(path),
-                    next_step="Give a schema file instead, or write the files with equal field metadata.",
+                    next_step="Give a schema file instead, or write the files with identical field metadata.",
                 )
     return {column: _parsed(source, column, text) for column, text in found.items()}
 

@@ -34,10 +34,10 @@ from qat_tft.errors import DataError, SchemaError, some_of
 from qat_tft.schema import Kind, Role, Schema
 
 _ADVICE = """
-Proposed schema, a draft to correct (--write-schema FILE keeps it): read the
+Proposed schema, a draft to review (--write-schema FILE saves it): check the
 guesses first. Move observed columns that are planned ahead, such as prices
 and promotions, to known. A known column that is not known ahead leaks the
-future. What follows from the time needs no column: train with --calendar.
+future. Calendar features need no column: train with --calendar.
 """
 
 
@@ -128,7 +128,7 @@ class Inspection:
             with path.open("x", encoding="utf-8") as file:
                 file.write(self.schema.to_toml())
         except FileExistsError:
-            raise SchemaError("the file exists already", where=str(path), next_step="Choose another name.") from None
+            raise SchemaError("the file already exists", where=str(path), next_step="Choose another name.") from None
         except OSError as error:
             raise SchemaError(f"the schema cannot be written: {error.strerror}", where=str(path)) from None
         return path

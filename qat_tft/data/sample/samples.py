@@ -1,6 +1,5 @@
 """Sample data: the embedded temperatures and simulated futures bars in the reference shape."""
 
-import dataclasses
 import os
 import shutil
 from collections.abc import Iterator
@@ -8,7 +7,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +17,7 @@ from rich.text import Text
 from qat_tft.data.roles.field_metadata import with_declared_roles
 from qat_tft.data.sample.simulation import CONTRACTS, KNOWN, Bars, simulate
 from qat_tft.errors import SampleDataError
+from qat_tft.plain import Plain
 from qat_tft.schema import Columns, Schema
 
 PRESETS = ("tft225", "temperatures")
@@ -31,7 +30,7 @@ _GROUP_ROWS = 65_536
 
 
 @dataclass(frozen=True)
-class Sample:
+class Sample(Plain):
     """A sample file that was written."""
 
     path: str
@@ -41,10 +40,6 @@ class Sample:
     bytes: int
     simulated: bool
     title: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON values."""
-        return dataclasses.asdict(self)
 
     def tables(self) -> list[RenderableType]:
         """Three lines for the terminal."""
@@ -90,14 +85,16 @@ def write_sample(preset: str, rows: int | None, out: str | Path, *, overwrite: b
     if preset not in PRESETS:
         raise SampleDataError(f"there is no preset {preset!r}", allowed=", ".join(PRESETS))
     if preset == "temperatures" and rows is not None:
-        raise SampleDataError("the temperatures have the rows they have", next_step="Leave the number of rows out.")
+        raise SampleDataError(
+            "the number of rows of the temperatures is fixed", next_step="Leave the number of rows out."
+        )
     rows = DEFAULT_ROWS if rows is None else rows
     if rows < len(CONTRACTS):
         raise SampleDataError(f"{rows} rows are too few", allowed=f"at least {len(CONTRACTS)}, one per contract")
     taken = [path for path in (out, schema_path(out)) if path.exists()]
     if taken and not overwrite:
         raise SampleDataError(
-            "the file exists already", where=str(taken[0]), next_step="Choose another name, or pass --overwrite."
+            "the file already exists", where=str(taken[0]), next_step="Choose another name, or pass --overwrite."
         )
     with _written_together(out) as folder:
         if preset == "temperatures":

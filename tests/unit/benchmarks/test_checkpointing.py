@@ -65,12 +65,12 @@ def test_every_differing_bit_is_counted(script):
 
 def test_every_row_and_the_plain_model_are_timed(script):
     rows = rows_of(("fp32", "qat"))
-    found = script.step_seconds(TINY, rows, turns=1)
+    found = script.step_seconds(TINY, rows, rounds=1)
     assert list(found) == [*map(str, rows), "plain"]
     assert all(seconds > 0 for seconds in found.values())
 
 
-def test_the_plain_model_is_measured_in_a_fresh_process(script):
+def test_the_plain_model_is_measured_in_a_worker_process(script):
     found = in_worker(script.plain_command(TINY))
     assert isinstance(found, Measurement)
     assert found.live_bytes > 0

@@ -9,7 +9,7 @@ def measured(int8, *, fp32_ms: float, int8_ms: float, steps: float = 0.0):
     report = {
         "sqnr_db": {"optimized": 60.0, "unoptimized": 70.0},
         "layer_max_steps": steps,
-        "layer_off": 0.0,
+        "layer_off": {"gate": 0.0},
         "saturating_products": 0,
         "q_risk": {"fp32": {"0.5": 2.0, "0.9": 1.0}, "int8": {"0.5": 2.1, "0.9": 0.9}},
         "bytes": {"fp32_file": 1000, "int8_file": 250},

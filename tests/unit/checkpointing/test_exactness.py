@@ -1,4 +1,4 @@
-"""Checkpointing changes nothing: the same bits with it on and off, and the checks that say so can fail."""
+"""Checkpointing changes nothing: results are bitwise identical with it on or off, and the checks of that can fail."""
 
 from __future__ import annotations
 

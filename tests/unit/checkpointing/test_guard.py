@@ -144,7 +144,7 @@ def test_a_refused_module_is_left_as_it_was(make, attribute):
 
 def test_a_function_that_depends_on_something_else_is_refused():
     draws = iter(range(100))
-    with pytest.raises(HiddenStateError, match=r"^block: a segment computes something else"):
+    with pytest.raises(HiddenStateError, match=r"^block: a segment gives a different result"):
         check(Added(lambda: next(draws)))
 
 

@@ -157,11 +157,11 @@ def test_zero_appends_an_indicator_in_the_role_of_its_column() -> None:
 @pytest.mark.parametrize(
     ("entries", "message"),
     [
-        (("wind=previous",), "'previous' is no policy.*error, forward, mean, zero"),
-        (("foward",), "'foward' is no policy"),
+        (("wind=previous",), "'previous' is not a policy.*error, forward, mean, zero"),
+        (("foward",), "'foward' is not a policy"),
         (("wind=mean", "wind=zero"), "'wind' twice"),
         (("mean", "zero"), "a default twice"),
-        (("wind=",), "'' is no policy"),
+        (("wind=",), "'' is not a policy"),
     ],
     ids=str,
 )

@@ -231,7 +231,7 @@ def test_spoilt_json_is_a_value_error_and_nothing_else(panel: Panel, spoil: Call
 
 def test_a_cut_before_the_first_row_is_refused(panel: Panel) -> None:
     first = int(panel.time.min())
-    with pytest.raises(DataError, match="no row lies before 2020-01-01T00:00:00, where validation begins"):
+    with pytest.raises(DataError, match="there is no row before 2020-01-01T00:00:00, where validation begins"):
         Preprocessing.fit(panel, Split(first, first))
 
 

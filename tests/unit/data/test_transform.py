@@ -123,6 +123,6 @@ def test_a_missing_target_is_filled_with_the_mean_of_the_transformed_values_take
 @pytest.mark.parametrize("transform", ["log", "softplus"])
 def test_zero_cannot_stand_for_a_missing_target_that_is_transformed(write: Callable[..., Path], transform: str) -> None:
     panel = read_panel(file_of(write, [None, *growth()[1:]]), SCHEMA, Preparation(missing=("y=zero",)))
-    with pytest.raises(ConfigError, match=r"zero in place of missing targets.*log1p"):
+    with pytest.raises(ConfigError, match=r"replaces missing targets with zero.*log1p"):
         Preprocessing.fit(panel, Split(12, 16), "series", transform)
     Preprocessing.fit(panel, Split(12, 16), "series", "log1p")

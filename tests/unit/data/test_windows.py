@@ -176,8 +176,8 @@ def test_dates_cut_where_they_say(write: Write, cities: Cities, city_schema: Sch
     ("cuts", "message"),
     [
         pytest.param(("soon", None), "validation_from is 'soon'.*ISO 8601", id="no time"),
-        pytest.param(("2020-01-02", "2020-01-01"), "lies after test_from", id="wrong order"),
-        pytest.param(("2020-01-01", "2020-01-02", "2020-01-01T12:00"), "lies after test_until", id="ends too early"),
+        pytest.param(("2020-01-02", "2020-01-01"), "is after test_from", id="wrong order"),
+        pytest.param(("2020-01-01", "2020-01-02", "2020-01-01T12:00"), "is after test_until", id="ends too early"),
         pytest.param(("2020-01-01", "2020-01-02", "later"), "test_until is 'later'.*ISO 8601", id="no end"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_training_part_without_rows_is_refused(split: Split) -> None:
 def test_series_that_are_too_short_are_skipped_named_and_counted() -> None:
     windows = Windows(panel_of([list(range(20)), [1], list(range(5))]), history=10, horizon=4)
     assert windows.skipped == ("id=s1", "id=s2")
-    assert windows.notes == ("2 of 3 series are skipped, having fewer than 14 rows: id=s1, id=s2.",)
+    assert windows.notes == ("2 of 3 series are skipped because they have fewer than 14 rows: id=s1, id=s2.",)
     assert set(windows.series_of(range(len(windows))).tolist()) == {0}
 
 

@@ -1,4 +1,4 @@
-"""Rolling origins: every model forecasts the same windows, batch by batch, and is scored on what came."""
+"""Rolling origins: every model forecasts the same windows, batch by batch, and is scored on the actual values."""
 
 from io import StringIO
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_a_forecast_that_is_not_finite_is_named_with_its_origin() -> None:
         quantiles[first_rows == ROWS + 24, 1, 2] = torch.inf
         return quantiles
 
-    with pytest.raises(DataError, match="forecast of wild is not finite for name=b from 24 on"):
+    with pytest.raises(DataError, match="forecast of wild is not finite for name=b from 24 onward"):
         origins().score({"wild": broken})
 
 

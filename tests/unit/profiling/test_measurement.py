@@ -1,4 +1,4 @@
-"""Steps are measured in fresh processes: what a mode takes there, and what happens when memory runs out."""
+"""Steps are measured in worker processes: what a mode takes there, and what happens when memory runs out."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_batch_beyond_all_memory_is_said_to_run_out_of_it():
 def test_a_killed_process_counts_as_out_of_memory():
     killed = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
     assert in_worker([sys.executable, "-c", killed]) == (
-        "the system killed the process, as it does where memory runs out"
+        "the system killed the process, as it does when memory runs out"
     )
 
 
@@ -91,11 +91,11 @@ def test_a_process_that_fails_otherwise_is_an_error_with_what_it_wrote():
         in_worker([sys.executable, "-c", "raise SystemExit('oh dear')"])
 
 
-def test_a_task_carries_its_trial_whole():
+def test_a_task_carries_its_step_whole():
     text = task("full").text
     assert Task.from_text(text).text == text
-    trial = synthetic_step_of(Task.from_text(text))
-    assert (trial.shape, trial.groups) == (SIMULATOR.shape, SIMULATOR.groups)
+    step = synthetic_step_of(Task.from_text(text))
+    assert (step.shape, step.groups) == (SIMULATOR.shape, SIMULATOR.groups)
 
 
 def test_figures_of_several_rounds_are_the_median_time_and_the_largest_peak():

@@ -151,7 +151,7 @@ def test_the_advice_fits():
 
 def test_a_budget_below_the_weights_is_refused():
     require_room_for_weights(workload(), mib(10), where="--memory-budget")
-    with pytest.raises(ConfigError, match=r"--memory-budget: 9 MiB do not hold the weights, which take 10 MiB"):
+    with pytest.raises(ConfigError, match=r"--memory-budget: 9 MiB is too small for the weights, which take 10 MiB"):
         require_room_for_weights(workload(), mib(9), where="--memory-budget")
 
 

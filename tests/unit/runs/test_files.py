@@ -23,7 +23,7 @@ def test_a_truncated_tensor_file_is_refused(tmp_path):
     path = tmp_path / "weights.safetensors"
     files.write_tensors(path, {"a": torch.ones(100)}, kind="fp32")
     path.write_bytes(path.read_bytes()[:-50])
-    with pytest.raises(RunFolderError, match=r"weights\.safetensors: cut short"):
+    with pytest.raises(RunFolderError, match=r"weights\.safetensors: truncated"):
         files.read_tensors(path, kind="fp32")
 
 

@@ -1,4 +1,4 @@
-"""A step that runs out of memory is undone to the bit and made again with less memory, level by level."""
+"""A step that runs out of memory is rolled back exactly and retried with less memory, level by level."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_what_fits_on_no_level_is_an_error_that_changes_nothing(make_step, data)
     run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1000)
     in_forward(run.step, shortage)
     before = Run(make_step(), FallbackLevel(OFF, BATCH), data).make(steps=2)
-    with pytest.raises(OutOfMemoryError, match=r"step 2: one window at a time.*Free memory and go on") as stopped:
+    with pytest.raises(OutOfMemoryError, match=r"step 2: one window at a time.*Free memory and resume") as stopped:
         run.make(shortage=shortage, at=2)
     assert stopped.value.exit_code == 2
     assert same({**run.kept(), "loss": before["loss"]}, before)
@@ -257,7 +257,7 @@ def test_what_fits_on_no_level_is_an_error_that_changes_nothing(make_step, data)
 def test_a_shortage_while_weights_are_written_is_never_made_again(make_step, data):
     run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1)
     run.step.optimizer.optimizer.register_step_post_hook(shortage)
-    with pytest.raises(TornUpdateError, match="while the weights were written"):
+    with pytest.raises(TornUpdateError, match="while the weights were being written"):
         run.make(shortage=shortage, at=1)
     assert run.events == []
 
@@ -267,7 +267,7 @@ def test_a_library_that_is_spent_leaves_the_next_level_to_another_process(make_s
     run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1, failure)
     in_forward(run.step, shortage)
     before = Run(make_step(), FallbackLevel(OFF, BATCH), data).make(steps=2)
-    with pytest.raises(SpentProcessError, match=r"--resume` goes on .* checkpointing aggressive and 6 windows"):
+    with pytest.raises(SpentProcessError, match=r"--resume` resumes .* checkpointing aggressive and 6 windows"):
         run.make(shortage=shortage, at=2)
     assert same({**run.kept(), "loss": before["loss"]}, before)
     assert [event.reached for event in run.events] == [FallbackLevel(AGGRESSIVE, BATCH)]
@@ -296,9 +296,9 @@ def test_a_fallback_says_what_happened_and_what_changes():
     said, sizes = "CUDA out of memory", (FallbackLevel(FULL, 8), FallbackLevel(FULL, 4))
     modes = FallbackEvent("qat epoch 2, batch 3", said, FallbackLevel(OFF, 8), FallbackLevel(AGGRESSIVE, 8)).sentence()
     assert "qat epoch 2, batch 3: out of memory (CUDA out of memory)" in modes
-    assert "from off to aggressive; the results stay the same" in modes
+    assert "from off to aggressive; results are bitwise identical" in modes
     micro = FallbackEvent("qat epoch 2, batch 3", said, *sizes).sentence()
-    assert "from 8 to 4 windows; the effective batch stays" in micro
+    assert "from 8 to 4 windows; the effective batch size stays the same" in micro
 
 
 def test_a_module_with_state_of_its_own_is_refused_before_the_first_recomputing_step(make_step, data):

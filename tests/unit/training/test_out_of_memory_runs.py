@@ -1,4 +1,4 @@
-"""Whole runs in too little memory: they say what they change, go on, and resume to the same bits."""
+"""Whole runs in too little memory: they say what they change, continue, and resume exactly."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_run_that_steps_up_in_a_later_step_gives_the_bits_of_the_run_that_did_
     assert (event["phase"], event["epoch"], event["step"]) == ("qat", 1, 2)
     assert event["left"] == {"segments": [], "micro_batch": 16}
     assert len(event["reached"]["segments"]) == 6
-    assert [note for note in listener.notes if "checkpointing goes from off to aggressive" in note]
+    assert [note for note in listener.notes if "checkpointing changes from off to aggressive" in note]
 
 
 def test_smaller_micro_batches_train_as_accumulated_batches_of_that_size(config, schema, tmp_path, memory_for):
@@ -119,7 +119,7 @@ def test_smaller_micro_batches_train_as_accumulated_batches_of_that_size(config,
         (len(event["reached"]["segments"]), event["reached"]["micro_batch"]) for event in events(stepped.folder.path)
     ]
     assert reached == [(6, 16), (9, 16), (9, 8)]
-    assert [note for note in listener.notes if "micro-batches go from 16 to 8 windows" in note]
+    assert [note for note in listener.notes if "the micro-batch shrinks from 16 to 8 windows" in note]
     assert "step" in (tmp_path / "stepped" / "metrics.jsonl").read_text()
     small = {"batch_size": 8, "accumulation": 2, "batches_per_epoch": 6, "checkpoint_mode": "full"}
     accumulated = train(changed(config, **alone, training=small), schema, runs_dir=tmp_path, name="small")
@@ -168,7 +168,7 @@ def test_a_run_killed_right_after_stepping_up_resumes_on_the_level_to_the_same_b
 ):
     class Killed(Listener):
         def note(self, text: str) -> None:
-            if "micro-batches go" in text:
+            if "the micro-batch shrinks" in text:
                 self.notes.append(text)
 
         def step(self, report: StepReport) -> None:
@@ -224,7 +224,7 @@ def test_a_state_that_cannot_be_written_for_want_of_memory_leaves_the_one_before
     monkeypatch.setattr(loop, "save_state", save_until_short)
     with pytest.raises(OutOfMemoryError):
         train(config, schema, runs_dir=tmp_path, name="mine", progress=listener)
-    assert "There is no memory to save the state either: the one saved before stays" in listener.notes
+    assert "There is not enough memory to save the state either: the previously saved one is kept" in listener.notes
     assert load_state(tmp_path / "mine.unfinished" / layout.STATE).position.step == 3
 
 
@@ -236,7 +236,7 @@ def test_a_batch_too_large_to_measure_savings_is_trained_all_the_same(config, sc
     listener = Listener()
     run = train(changed(config, training={"checkpoint_mode": "full"}), schema, runs_dir=tmp_path, progress=listener)
     assert run.results.checkpointing is None
-    assert [note for note in listener.notes if note.startswith("No memory to measure")]
+    assert [note for note in listener.notes if note.startswith("Not enough memory to measure")]
 
 
 def test_ones_own_segments_train_to_the_same_bits(config, schema, tmp_path):

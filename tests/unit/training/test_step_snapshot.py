@@ -29,7 +29,7 @@ def test_a_step_that_broke_off_after_unscaling_can_be_made_again():
         scaler.update()
         optimizer.zero_grad()
     assert scaler.state_dict()["scale"] == 8.0
-    assert scaler.state_dict()["_growth_tracker"] == 2, "undone steps do not count"
+    assert scaler.state_dict()["_growth_tracker"] == 2, "rolled-back steps do not count"
 
 
 def test_a_step_that_broke_off_before_any_scaling_can_be_made_again():
@@ -52,7 +52,7 @@ def test_buffers_of_every_kind_come_back_and_keep_their_place():
         assert torch.equal(value, held[name][1]), name
 
 
-def test_a_model_without_buffers_is_undone_too():
+def test_a_model_without_buffers_is_rolled_back_too():
     model = torch.nn.Linear(2, 2)
     state = torch.get_rng_state()
     before = StepSnapshot.of(model, torch.optim.SGD(model.parameters()))

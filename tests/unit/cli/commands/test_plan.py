@@ -73,13 +73,13 @@ def test_a_plan_for_usual_gpus_is_shown_as_tables_of_80_columns(
     [
         pytest.param(["--memory-budget", "lots"], "--memory-budget: 'lots' is not an amount of memory", id="nonsense"),
         pytest.param(["--memory-budget", "2"], "Allowed: a positive number and one of MB, GB", id="no unit"),
-        pytest.param(["--memory-budget", "0.01MB"], "do not hold the weights, which take", id="below the weights"),
+        pytest.param(["--memory-budget", "0.01MB"], "is too small for the weights, which take", id="below the weights"),
         pytest.param(["--selection-chunk", "0"], "--selection-chunk: Input", id="chunk 0"),
         pytest.param(["--batch-size", "0"], "--batch-size: Input", id="batch 0"),
         pytest.param(["--heads", "3"], "--heads 3 must divide --hidden 8", id="heads"),
         pytest.param(["--batch-size", "9" * 18], "numbers at once. Allowed: up to 1e+12", id="beyond all memory"),
-        pytest.param(["--observed", "0"], "--observed: 0 columns cannot be", id="no target"),
-        pytest.param(["--parquet-file", "x.parquet"], "both say how many columns", id="counts and a file"),
+        pytest.param(["--observed", "0"], "--observed: the number of columns cannot be 0", id="no target"),
+        pytest.param(["--parquet-file", "x.parquet"], "both set the number of columns", id="counts and a file"),
         pytest.param(["--schema", "x.toml"], "--schema without --parquet-file", id="schema without data"),
     ],
 )

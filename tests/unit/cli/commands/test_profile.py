@@ -1,4 +1,4 @@
-"""`profile` from the command line: fresh processes, tables that fit a terminal, one JSON object, exit codes."""
+"""`profile` from the command line: worker processes, tables that fit a terminal, one JSON object, exit codes."""
 
 import json
 
@@ -6,7 +6,7 @@ import pytest
 
 from qat_tft.checkpointing.segments import Mode
 from qat_tft.cli.app import main
-from qat_tft.profiling import interleaved as turns
+from qat_tft.profiling import interleaved
 from qat_tft.profiling.footprint import Footprint
 from qat_tft.profiling.measurement import Measurement
 from qat_tft.profiling.step_simulator import StepSimulator
@@ -52,7 +52,7 @@ def test_tables_fit_80_columns_and_a_mode_without_enough_memory_is_named(
 ) -> None:
     monkeypatch.setattr(StepSimulator, "__call__", lambda *shape: Footprint(MIB, 0, 0, 0, 0, flops=1))
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr(turns, "in_worker", answering)
+    monkeypatch.setattr(interleaved, "in_worker", answering)
     assert main(["profile", *SMALL, "--repeats", "2", "--checkpoint-segments", "lstm_encoder,lstm_decoder"]) == 0
     shown = capsys.readouterr()
     assert "fp32, off: out of memory (DefaultCPUAllocator: can't allocate memory)" in shown.out
@@ -61,7 +61,7 @@ def test_tables_fit_80_columns_and_a_mode_without_enough_memory_is_named(
     assert rows["qat", "full"][1:] == ["200", "300", "-", "3", "-"]
     assert ("qat", "lstm_encoder,lstm_d") in {(key[0], key[-1][:19]) for key in rows if key}
     assert max(map(len, shown.out.splitlines())) <= 80
-    assert shown.err.count("Measuring fp32, off") == 1, "what ran out of memory gets no second turn"
+    assert shown.err.count("Measuring fp32, off") == 1, "what ran out of memory gets no second round"
     assert shown.err.count("Measuring fp32, full") == 2
 
 
@@ -75,8 +75,8 @@ def test_tables_fit_80_columns_and_a_mode_without_enough_memory_is_named(
         pytest.param(["--hidden", "0"], "--hidden: Input", id="hidden 0"),
         pytest.param(["--checkpoint-segments", "lstm"], "unknown segment 'lstm'", id="unknown segment"),
         pytest.param(["--batch-size", "9" * 18], "numbers at once. Allowed: up to 1e+12", id="beyond all memory"),
-        pytest.param(["--observed", "0"], "--observed: 0 columns cannot be", id="no target"),
-        pytest.param(["--parquet-file", "x.parquet"], "both say how many columns", id="counts and a file"),
+        pytest.param(["--observed", "0"], "--observed: the number of columns cannot be 0", id="no target"),
+        pytest.param(["--parquet-file", "x.parquet"], "both set the number of columns", id="counts and a file"),
         pytest.param(["--schema", "x.toml"], "--schema without --parquet-file", id="schema without data"),
     ],
 )

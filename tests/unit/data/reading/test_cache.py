@@ -1,4 +1,4 @@
-"""A mapped panel and one from the cache equal the one in memory to the bit; what is stale or damaged is read again."""
+"""A mapped or cached panel is bitwise identical to the one in memory; what is stale or damaged is read again."""
 
 import json
 import os
@@ -106,7 +106,7 @@ def test_a_changed_file_is_read_again_with_a_note(
     stamp = path.stat().st_mtime_ns
     os.utime(write(columns), ns=(stamp + 1, stamp + 1))
     again = read_panel(path, city_schema, cache=folder)
-    assert again.notes == (f"{path} has changed since its rows were kept: they were read again.",)
+    assert again.notes == (f"{path} has changed since its rows were cached: they were read again.",)
     assert float(again.target[0]) == np.float32(columns["y"][0])
     assert read_panel(path, city_schema, cache=folder).notes == ()
 
@@ -119,7 +119,7 @@ def test_rows_kept_by_another_version_are_read_again_with_a_note(
     with monkeypatch.context() as before:
         before.setattr(cache, "version", lambda _: "0.0.1")
         read_panel(path, city_schema, cache=folder)
-    assert read_panel(path, city_schema, cache=folder).notes == ("rows kept by qat-tft 0.0.1 were read again.",)
+    assert read_panel(path, city_schema, cache=folder).notes == ("rows cached by qat-tft 0.0.1 were read again.",)
     assert read_panel(path, city_schema, cache=folder).notes == ()
 
 
@@ -231,7 +231,7 @@ def test_a_disk_without_room_is_an_error_and_no_crash(
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        with pytest.raises(DataError, match="cannot keep"):
+        with pytest.raises(DataError, match="cannot store"):
             read_panel(path, city_schema, cache=folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -112,7 +112,7 @@ def test_a_panel_with_other_known_columns_is_not_extended(
     schema = Schema(time="time", target="y", id=("city",), known=Columns(real=("hour_sin",)))
     panel = read_panel(write(cities(12)), schema, Preparation(calendar=calendar))
     assert not can_extend(panel)
-    with pytest.raises(ValueError, match="no calendar feature"):
+    with pytest.raises(ValueError, match="not a calendar feature"):
         with_future_rows(panel, 2)
 
 

@@ -162,16 +162,16 @@ def test_gaps_are_refused_where_that_is_declared(write: Write) -> None:
     assert "choose --gaps ignore, split or fill" in str(caught.value)
 
 
-def test_rows_off_the_step_are_named_and_cannot_be_filled_between(write: Write) -> None:
+def test_rows_off_the_step_are_named_and_gaps_there_cannot_be_filled(write: Write) -> None:
     rows = [("a", time, 1.0, "u") for time in (0, 10, 20, 25, 30, 40)]
     assert "2 rows lie off it, first 25 in s=a" in read(write, rows).notes[0]
-    with pytest.raises(DataError, match="cannot be filled between"):
+    with pytest.raises(DataError, match="cannot be filled where rows are off the time step"):
         read(write, rows, gaps="fill")
 
 
 def test_a_single_far_row_does_not_fill_the_disk(write: Write) -> None:
     rows = [("a", time, 1.0, "u") for time in (0, 1, 2, 1_000_000_000)]
-    with pytest.raises(DataError, match=r"999,999,997 steps.*not inserted: choose --gaps split"):
+    with pytest.raises(DataError, match=r"999,999,997 steps.*too many rows to insert: choose --gaps split"):
         read(write, rows, gaps="fill")
 
 

@@ -134,7 +134,7 @@ def test_files_with_and_without_a_time_zone_do_not_mix(write: Write) -> None:
         write({"time": pa.array([when], pa.timestamp("us")), "y": [1.0]}, "a.parquet"),
         write({"time": pa.array([when], pa.timestamp("us", tz="UTC")), "y": [1.0]}, "b.parquet"),
     ]
-    assert "Write all files with the same type of time" in message(paths, PLAIN)
+    assert "Write all files with the same time type" in message(paths, PLAIN)
 
 
 @pytest.mark.parametrize("column", ["y", "wind", "hour_sin", "height"])
@@ -180,7 +180,7 @@ def test_a_series_and_time_that_occurs_twice_is_refused_with_both_rows(
     columns["time"][9] = columns["time"][7]
     text = message(write(columns), city_schema)
     assert "1 row repeats the series and time of another: city=B at 2020-01-01T01:00:00 in rows 7, 9" in text
-    assert "name a further column that tells them apart as id" in text
+    assert "name another column that distinguishes them as id" in text
 
 
 def test_interleaved_series_without_an_id_get_the_hint_to_name_one(write: Write) -> None:

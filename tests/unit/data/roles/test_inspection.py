@@ -226,7 +226,7 @@ def test_a_schema_is_written_once_and_never_over_a_file(write: Write, cities: Ci
     inspection = inspect_file(write(cities(48)))
     path = inspection.write_schema(tmp_path / "s.toml")
     assert Schema.read(path) == inspection.schema
-    with pytest.raises(SchemaError, match="the file exists already"):
+    with pytest.raises(SchemaError, match="the file already exists"):
         inspection.write_schema(path)
     with pytest.raises(SchemaError, match="cannot be written"):
         inspection.write_schema(tmp_path / "missing" / "s.toml")

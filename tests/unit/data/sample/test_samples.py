@@ -151,7 +151,7 @@ def test_the_temperatures_preset_is_a_copy_with_its_schema(tmp_path: Path) -> No
 def test_existing_files_are_kept_unless_overwriting_is_allowed(tmp_path: Path) -> None:
     path = tmp_path / "bars.parquet"
     path.write_text("precious")
-    with pytest.raises(SampleDataError, match="the file exists already"):
+    with pytest.raises(SampleDataError, match="the file already exists"):
         write_sample("tft225", 8, path)
     assert path.read_text() == "precious"
     assert describe_sample(write_sample("tft225", 8, path, overwrite=True)).rows == 8

@@ -6,14 +6,13 @@ from onnx.reference import ReferenceEvaluator
 
 from qat_tft.errors import CalibrationError, ExportError
 from qat_tft.export.build.graph_rules import (
-    remove_full_range_clips,
-    strip,
     unchanged_bytes,
     verify_explicit_pairs,
     verify_graph,
     verify_integer_graph,
     weight_bytes,
 )
+from qat_tft.export.build.passes.cleanup import remove_full_range_clips, strip
 
 WEIGHT = np.random.default_rng(0).integers(-64, 64, (4, 3)).astype(np.int8)
 

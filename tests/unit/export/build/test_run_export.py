@@ -5,7 +5,8 @@ import onnx
 import pytest
 
 from qat_tft.errors import ExportError, RunFolderError
-from qat_tft.export.build.run_export import IR_VERSION, OPSET, export_run, write_file
+from qat_tft.export.build.graph import IR_VERSION, OPSET
+from qat_tft.export.build.run_export import export_run, write_file
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.runs.folder import RunFolder
 

@@ -118,10 +118,10 @@ def test_an_origin_between_two_rows_is_the_earlier_one(table: pa.Table, forecast
         pytest.param("1970-01-05T23:00", r"0 forecasts: .* around 1970-01-05T23:00.*origins from", id="nothing after"),
         pytest.param("1970-01-01T02:00", "0 forecasts: every series needs 6 rows", id="too little history"),
         pytest.param(
-            "1969-12-31", r"origin 1969-12-31 lies outside.*1970-01-01T00:00:00 to 1970-01-05T23:00:00", id="before"
+            "1969-12-31", r"origin 1969-12-31 is outside.*1970-01-01T00:00:00 to 1970-01-05T23:00:00", id="before"
         ),
-        pytest.param("1970-01-06T00:00", "origin 1970-01-06T00:00 lies outside the data", id="after"),
-        pytest.param("tomorrow", r"origin 'tomorrow' is not a time.*ISO 8601.*Targets reach from", id="not a time"),
+        pytest.param("1970-01-06T00:00", "origin 1970-01-06T00:00 is outside the data", id="after"),
+        pytest.param("tomorrow", r"origin 'tomorrow' is not a time.*ISO 8601.*Targets run from", id="not a time"),
     ],
 )
 def test_an_origin_that_cannot_be_is_refused(table: pa.Table, forecast, origin: str, message: str) -> None:
@@ -138,7 +138,7 @@ def before(table: pa.Table, plant: str, hour: int) -> pa.Array:
 def test_a_series_without_a_row_at_the_origin_is_skipped_and_counted(table: pa.Table, forecast) -> None:
     found = forecast(table.filter(before(table, "south", 40)), origin="1970-01-03T02:00")
     assert set(found["plant"]) == {"north"}
-    assert found["notes"] == ["1 series skipped, without a row with a target at 1970-01-03T02:00: plant=south."]
+    assert found["notes"] == ["1 series skipped, with no target at 1970-01-03T02:00: plant=south."]
 
 
 def test_a_series_that_is_too_short_is_skipped_by_name(table: pa.Table, forecast) -> None:
@@ -266,7 +266,7 @@ def test_with_calendar_features_alone_no_rows_to_forecast_are_needed(
     assert found["q0.5"] == [7.0] * 3 + [15.0] * 3
     earlier = forecast_parquet(file, tmp_path / "data.parquet", origin="1970-01-02T02:30")
     assert earlier.table["q0.5"].to_pylist() == [14.0] * 3
-    assert earlier.notes == ("1 series skipped, without a row with a target at 1970-01-02T02:30: shop=a.",)
+    assert earlier.notes == ("1 series skipped, with no target at 1970-01-02T02:30: shop=a.",)
 
 
 def test_forecasts_are_written_whole_or_not_at_all(table: pa.Table, file: ForecastSession, tmp_path: Path) -> None:

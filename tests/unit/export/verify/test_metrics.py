@@ -176,7 +176,9 @@ def test_a_limit_holds_at_its_bound_unless_it_says_less() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        pytest.param({"missing_layers": ("head",)}, "no integer product of the layer head", id="missing layer"),
+        pytest.param(
+            {"missing_layers": ("head",)}, "no product of the layer head with integer weights", id="missing layer"
+        ),
         pytest.param({"quantized_constants": ("w",)}, "the constant w is stored as float", id="constant"),
         pytest.param({"contract": ("the inputs are called x",)}, "the inputs are called x", id="contract"),
     ],

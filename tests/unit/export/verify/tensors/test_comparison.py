@@ -66,14 +66,13 @@ def test_a_sound_fp32_file_holds_them_too(run_for) -> None:
     assert report.compared > MANY
 
 
-@pytest.mark.parametrize("target", ["x86", "tensorrt"])
-def test_the_smallest_damage_to_any_number_is_seen_and_named(run_for, target: str) -> None:
+def test_the_smallest_damage_to_any_number_is_seen_and_named(run_for) -> None:
     """Codes, scales, zero points, biases, norms, embeddings, statistics, limits of categories: one unit, or one ulp.
 
     Whole numbers that belong to no layer are shapes and axes; of these only the limits of categories are numbers of
     the run.
     """
-    run = run_for(target)
+    run = run_for("x86")
     model = onnx.load(run.onnx_file("int8"))
     kinds: dict[str, int] = {}
     unseen = []
@@ -88,6 +87,18 @@ def test_the_smallest_damage_to_any_number_is_seen_and_named(run_for, target: st
     assert kinds["FLOAT"] > MANY
     assert kinds["INT8"] > FEW
     assert kinds["INT64"] - len(unseen) >= 2, "offsets of embeddings, limits of categories"
+
+
+def test_scales_that_stand_in_a_division_and_the_ones_behind_them_are_seen_too(run_for) -> None:
+    run = run_for("tensorrt")
+    model = onnx.load(run.onnx_file("int8"))
+    graph = GraphReader(model)
+    roundings = [graph.rounding(product) for product in graph.products if product.layer.endswith("_selection.gate")]
+    names = {name for rounding in roundings for name in (rounding.scale, rounding.zero_point, rounding.divisor)}
+    assert len(names) >= FEW
+    for tensor in damaged_one_by_one(model):
+        if tensor.name in names:
+            assert not compared(run, "int8", model).equal, tensor.name
 
 
 def test_a_damaged_fp32_file_is_seen_beyond_the_rounding_of_merged_gates(run_for) -> None:
