@@ -5,26 +5,13 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
-from qat_tft.cli.options import shape
+from qat_tft.cli.options.shape import Shape, with_shape
 
 
+@with_shape
 def plan(
-    static: shape.Static = None,
-    observed: shape.Observed = None,
-    known: shape.Known = None,
-    parquet_file: shape.ParquetFiles = None,
-    schema: shape.SchemaFile = None,
-    history: shape.History = 50,
-    horizon: shape.Horizon = 10,
-    hidden: shape.Hidden = 128,
-    heads: shape.Heads = 4,
-    encoder_layers: shape.EncoderLayers = 0,
-    selection_chunk: shape.SelectionChunk = shape.CHUNK,
-    batch_size: shape.BatchSize = 32,
-    precision: shape.Precision = "fp32",
-    use_qat: Annotated[
-        bool, typer.Option("--use-qat/--no-use-qat", help="Plan the quantization-aware phase as well.")
-    ] = True,
+    *,
+    shape: Shape,
     memory_budget: Annotated[
         str | None,
         typer.Option(
@@ -41,26 +28,14 @@ def plan(
     Nothing is trained and no GPU is needed. Without options it plans the tft225 shape: 5 static, 210 observed and
     10 known columns, all numeric.
     """
-    counts = {"static": static, "observed": observed, "known": known}
-    config = shape.shape_config(
-        history=history,
-        horizon=horizon,
-        hidden=hidden,
-        heads=heads,
-        encoder_layers=encoder_layers,
-        selection_chunk=selection_chunk,
-        batch_size=batch_size,
-        precision=precision,
-        use_qat=use_qat,
-    )
-    shape.require_one_source(counts, parquet_file, schema)
+    config = shape.config()
     from qat_tft.checkpointing.budget import parse_memory
     from qat_tft.profiling.memory_plan import make_plan
     from qat_tft.profiling.mode_search import GPU_BUDGETS, require_room_for_weights
     from qat_tft.profiling.step_simulator import workload_of
 
     budgets = (parse_memory(memory_budget, where="--memory-budget"),) if memory_budget is not None else GPU_BUDGETS
-    workload = workload_of(config, shape.groups_of(config, counts, parquet_file, schema))
+    workload = workload_of(config, shape.groups(config))
     if memory_budget is not None:
         require_room_for_weights(workload, budgets[0], where="--memory-budget")
     console.emit(make_plan(workload, budgets, progress=console.note), json=json)

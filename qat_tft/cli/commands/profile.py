@@ -5,27 +5,14 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
-from qat_tft.cli.options import shape
 from qat_tft.cli.options.settings import naming_options, option_for
+from qat_tft.cli.options.shape import OPTIONS, Shape, with_shape
 
 
+@with_shape
 def profile(
-    static: shape.Static = None,
-    observed: shape.Observed = None,
-    known: shape.Known = None,
-    parquet_file: shape.ParquetFiles = None,
-    schema: shape.SchemaFile = None,
-    history: shape.History = 50,
-    horizon: shape.Horizon = 10,
-    hidden: shape.Hidden = 128,
-    heads: shape.Heads = 4,
-    encoder_layers: shape.EncoderLayers = 0,
-    selection_chunk: shape.SelectionChunk = shape.CHUNK,
-    batch_size: shape.BatchSize = 32,
-    precision: shape.Precision = "fp32",
-    use_qat: Annotated[
-        bool, typer.Option("--use-qat/--no-use-qat", help="Measure the quantization-aware phase as well.")
-    ] = True,
+    *,
+    shape: Shape,
     checkpoint_segments: Annotated[
         str | None,
         typer.Option(
@@ -44,25 +31,11 @@ def profile(
     Each row is measured in its own worker processes, which start as `qat-tft train` does. Without options it measures
     the tft225 shape, as `qat-tft plan` does: 5 static, 210 observed and 10 known columns.
     """
-    counts = {"static": static, "observed": observed, "known": known}
-    config = shape.shape_config(
-        history=history,
-        horizon=horizon,
-        hidden=hidden,
-        heads=heads,
-        encoder_layers=encoder_layers,
-        selection_chunk=selection_chunk,
-        batch_size=batch_size,
-        precision=precision,
-        use_qat=use_qat,
-        device=device,
-        checkpoint_segments=checkpoint_segments,
-    )
-    shape.require_one_source(counts, parquet_file, schema)
+    config = shape.config(device=device, checkpoint_segments=checkpoint_segments)
     from qat_tft.profiling.step_profile import make_profile
 
     own = config.training.recomputed_segments
-    groups = shape.groups_of(config, counts, parquet_file, schema)
-    with naming_options(("training.device", "training.precision"), file=shape.OPTIONS):
+    groups = shape.groups(config)
+    with naming_options(("training.device", "training.precision"), file=OPTIONS):
         result = make_profile(config, groups, own=own, repeats=repeats, progress=console.note)
     console.emit(result, json=json)

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from types import UnionType
@@ -17,9 +17,6 @@ from qat_tft.config.fields import Metavar, Section, choices
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
 
-GIVEN = "given"
-"""Parameter of a command in whose place the options of its settings stand."""
-
 _NO = "--no-"
 
 Given = dict[str, Any]
@@ -30,6 +27,11 @@ def flag_of(path: str) -> str:
     """Return the option that stands for a setting: `training.batch_size` is `--batch-size`."""
     section, key = path.split(".")
     return _section(section).flags.get(key, f"--{key.replace('_', '-')}")
+
+
+def name_of(path: str) -> str:
+    """Return the parameter of a command that stands for a setting: `training.batch_size` is `batch_size`."""
+    return flag_of(path).removeprefix("--").replace("-", "_")
 
 
 def every_setting() -> tuple[str, ...]:
@@ -71,6 +73,35 @@ def _with_flags(text: str, flags: Mapping[str, str]) -> str:
     return text
 
 
+def with_options(
+    parameter: str, options: Sequence[inspect.Parameter], collect: Callable[[dict[str, Any]], Any], *, at_top: int = 0
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command options in the place of one of its parameters.
+
+    Args:
+        parameter: name of the parameter.
+        options: what stands on the command line instead.
+        collect: makes the parameter's value of the options' values, which come by name.
+        at_top: how many of the options the help shows first.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def run(**values: Any) -> None:
+            taken = {option.name: values.pop(option.name) for option in options}
+            command(**values, **{parameter: collect(taken)})
+
+        own = list(inspect.signature(command).parameters.values())
+        place = [one.name for one in own].index(parameter)
+        shown = [*options[:at_top], *own[:place], *options[at_top:], *own[place + 1 :]]
+        run.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+        del run.__wrapped__  # its annotations are not those of the options
+        run.__annotations__ = {}
+        return run
+
+    return decorate
+
+
 def with_settings(*, first: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting that has one; the command gets those that were used as `given`.
 
@@ -80,29 +111,22 @@ def with_settings(*, first: str) -> Callable[[Callable[..., None]], Callable[...
     Args:
         first: path of the setting whose option the help shows at the top.
     """
+    paths = sorted(_with_option(), key=lambda path: path != first)
+    names = {name_of(path): path for path in paths}
 
-    def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        paths = _with_option()
-        options = {_name_of(path): path for path in paths}
+    def used(values: dict[str, Any]) -> Given:
+        given = {names[name]: value for name, value in values.items() if value is not None}
+        turned_off = {path for path, value in given.items() if flag_of(path).startswith(_NO) and value}
+        return {path: path not in turned_off and value for path, value in given.items()}
 
-        @wraps(command)
-        def run(**values: Any) -> None:
-            given = {path: values.pop(name) for name, path in options.items()}
-            turned_off = {path for path in given if flag_of(path).startswith(_NO) and given[path]}
-            used = {path: path not in turned_off and value for path, value in given.items() if value is not None}
-            command(**values, given=used)
+    return with_options("given", [_parameter(path) for path in paths], used, at_top=1)
 
-        own = dict(inspect.signature(command).parameters)
-        place = list(own).index(GIVEN)
-        del own[GIVEN]
-        rest = [_parameter(path) for path in paths if path != first]
-        parameters = [_parameter(first), *list(own.values())[:place], *rest, *list(own.values())[place:]]
-        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        del run.__wrapped__  # its annotations are not those of the options
-        run.__annotations__ = {}
-        return run
 
-    return decorate
+def option_of(path: str, default: object) -> inspect.Parameter:
+    """Return the option of a setting for a command that has its own default for it."""
+    field = _field(path)
+    annotation = Annotated[_option_type(field.annotation, field.metadata), option_for(path, show_default=True)]
+    return inspect.Parameter(name_of(path), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def option_for(path: str, *, show_default: bool = False) -> Any:
@@ -126,10 +150,6 @@ def _with_option() -> list[str]:
     return [path for path in every_setting() if path.split(".")[1] not in _section(path.split(".")[0]).only_in_files]
 
 
-def _name_of(path: str) -> str:
-    return flag_of(path).removeprefix("--").replace("-", "_")
-
-
 def _parameter(path: str) -> inspect.Parameter:
     field = _field(path)
     turned_off = flag_of(path).startswith(_NO)
@@ -145,7 +165,7 @@ def _parameter(path: str) -> inspect.Parameter:
     )
     kind = _option_type(field.annotation, field.metadata)
     annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
-    return inspect.Parameter(_name_of(path), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return inspect.Parameter(name_of(path), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _option_type(annotation: Any, metadata: list[Any]) -> Any:

@@ -1,11 +1,13 @@
 """The options that say what would be trained, without training it: shared by `plan` and `profile`."""
 
+import inspect
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import typer
 
-from qat_tft.cli.options.settings import configuration, option_for
+from qat_tft.cli.options.settings import Given, configuration, name_of, option_of, with_options
 from qat_tft.config.model import ModelConfig
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
@@ -19,100 +21,115 @@ OPTIONS = "the options"
 _MOST_NUMBERS = 2**40
 """4 TiB in single precision."""
 
-CHUNK = ModelConfig().selection_chunk
-
-_DATA = "Data"
 _COUNTS = {"static": 5, "observed": 210, "known": 10}
+_SETTINGS: Given = {
+    "model.history": 50,
+    "model.horizon": 10,
+    "model.hidden": 128,
+    "model.heads": 4,
+    "model.encoder_layers": 0,
+    "model.selection_chunk": ModelConfig().selection_chunk,
+    "training.batch_size": 32,
+    "training.precision": "fp32",
+}
+"""The settings that decide what a step takes, and the tft225 shape."""
 
 
-def _count(name: str, what: str) -> Any:
+def _option(name: str, kind: Any, option: Any, default: object = None) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
+
+
+def _count(name: str, what: str) -> inspect.Parameter:
     text = rf"{what} [dim]\[default: {_COUNTS[name]}][/dim]"
-    return typer.Option(f"--{name}", help=text, rich_help_panel=_DATA, metavar="COUNT", show_default=False)
+    option = typer.Option(f"--{name}", help=text, rich_help_panel="Data", metavar="COUNT", show_default=False)
+    return _option(name, int | None, option)
 
 
-def _file(name: str, what: str) -> Any:
-    return typer.Option(name, help=what, rich_help_panel=_DATA, metavar="FILE", show_default=False)
+def _file(flag: str, kind: Any, what: str) -> inspect.Parameter:
+    option = typer.Option(flag, help=what, rich_help_panel="Data", metavar="FILE", show_default=False)
+    return _option(flag.removeprefix("--").replace("-", "_"), kind | None, option)
 
 
-Static = Annotated[int | None, _count("static", "Columns constant per series.")]
-Observed = Annotated[int | None, _count("observed", "Columns known up to the present, including the target.")]
-Known = Annotated[int | None, _count("known", "Columns also known for future steps.")]
-ParquetFiles = Annotated[
-    list[str] | None, _file("--parquet-file", "Take the columns from this data instead; repeatable.")
-]
-SchemaFile = Annotated[str | None, _file("--schema", "Schema of that data. Default: the one next to it.")]
-History = Annotated[int, option_for("model.history", show_default=True)]
-Horizon = Annotated[int, option_for("model.horizon", show_default=True)]
-Hidden = Annotated[int, option_for("model.hidden", show_default=True)]
-Heads = Annotated[int, option_for("model.heads", show_default=True)]
-EncoderLayers = Annotated[int, option_for("model.encoder_layers", show_default=True)]
-SelectionChunk = Annotated[int, option_for("model.selection_chunk", show_default=True)]
-BatchSize = Annotated[int, option_for("training.batch_size", show_default=True)]
-Precision = Annotated[str, option_for("training.precision", show_default=True)]
+_SOURCES = (
+    _count("static", "Columns constant per series."),
+    _count("observed", "Columns known up to the present, including the target."),
+    _count("known", "Columns also known for future steps."),
+    _file("--parquet-file", list[str], "Take the columns from this data instead; repeatable."),
+    _file("--schema", str, "Schema of that data. Default: the one next to it."),
+)
+_USE_QAT = _option(
+    "use_qat",
+    bool,
+    typer.Option("--use-qat/--no-use-qat", help="Include the quantization-aware phase."),
+    default=True,
+)
 
 
-def shape_config(
-    *,
-    history: int,
-    horizon: int,
-    hidden: int,
-    heads: int,
-    encoder_layers: int,
-    selection_chunk: int,
-    batch_size: int,
-    precision: str,
-    use_qat: bool,
-    **training: Any,
-) -> RunConfig:
-    """Return the configuration that the options amount to; `training` are further settings of that section.
+@dataclass(frozen=True)
+class Shape:
+    """What would be trained, as the options say it.
 
-    Raises:
-        ConfigError: an impossible value.
+    Attributes:
+        settings: settings by path.
+        counts: columns of each group, None where it was not said.
+        parquet_files: files to take the columns from instead.
+        schema: their schema, None for the one next to the first.
     """
-    given = {
-        "model.history": history,
-        "model.horizon": horizon,
-        "model.hidden": hidden,
-        "model.heads": heads,
-        "model.encoder_layers": encoder_layers,
-        "model.selection_chunk": selection_chunk,
-        "training.batch_size": batch_size,
-        "training.precision": precision,
-        "quantization.use_qat": use_qat,
-        **{f"training.{name}": value for name, value in training.items()},
-    }
-    return configuration({path: value for path, value in given.items() if value is not None}, {}, where=OPTIONS)
+
+    settings: Given
+    counts: dict[str, int | None]
+    parquet_files: list[str]
+    schema: str | None
+
+    @classmethod
+    def of_options(cls, values: dict[str, Any]) -> Self:
+        """Return the shape that the options' values amount to."""
+        settings = {path: values[name_of(path)] for path in (*_SETTINGS, "quantization.use_qat")}
+        counts = {name: values[name] for name in _COUNTS}
+        return cls(settings, counts, values["parquet_file"] or [], values["schema"])
+
+    def config(self, **training: Any) -> RunConfig:
+        """Return the configuration; `training` are further settings of that section, None for its default.
+
+        Raises:
+            ConfigError: an impossible value, or columns that are both counted and taken from data.
+        """
+        more = {f"training.{name}": value for name, value in training.items() if value is not None}
+        config = configuration({**self.settings, **more}, {}, where=OPTIONS)
+        self._require_one_source()
+        return config
+
+    def groups(self, config: RunConfig) -> Groups:
+        """Return the widths of the static, historical and future group, from counts of columns or from data.
+
+        Raises:
+            UserError: the data or the schema cannot be read, or a tensor of a step would be larger than anything.
+        """
+        groups = _of_data(config, self.parquet_files, self.schema) if self.parquet_files else _of_counts(self.counts)
+        _require_possible_size(config, groups)
+        return groups
+
+    def _require_one_source(self) -> None:
+        for name, count in self.counts.items():
+            least = 1 if name == "observed" else 0
+            if count is not None and count < least:
+                raise ConfigError(
+                    f"the number of columns cannot be {count}", where=f"--{name}", allowed=f"{least} or more"
+                )
+            if count is not None and self.parquet_files:
+                raise ConfigError(f"--{name} and --parquet-file both set the number of columns", allowed="one of them")
+        if self.schema is not None and not self.parquet_files:
+            raise ConfigError(
+                "--schema without --parquet-file", next_step="Add the --parquet-file that the schema describes"
+            )
 
 
-def require_one_source(counts: dict[str, int | None], files: list[str] | None, schema: str | None) -> None:
-    """Check that columns are counted or taken from data, not both, by options named `static`, `observed`, `known`.
-
-    Raises:
-        ConfigError: both are given, a count cannot be, or a schema has no data.
-    """
-    for name, count in counts.items():
-        least = 1 if name == "observed" else 0
-        if count is not None and count < least:
-            raise ConfigError(f"the number of columns cannot be {count}", where=f"--{name}", allowed=f"{least} or more")
-        if count is not None and files:
-            raise ConfigError(f"--{name} and --parquet-file both set the number of columns", allowed="one of them")
-    if schema is not None and not files:
-        raise ConfigError(
-            "--schema without --parquet-file", next_step="Add the --parquet-file that the schema describes"
-        )
-
-
-def groups_of(
-    config: RunConfig, counts: dict[str, int | None], files: list[str] | None, schema_file: str | None
-) -> Groups:
-    """Return the widths of the static, historical and future group, from counts of columns or from data.
-
-    Raises:
-        UserError: the data or the schema cannot be read, or a tensor of a step would be larger than anything.
-    """
-    groups = _of_data(config, files, schema_file) if files else _of_counts(counts)
-    _require_possible_size(config, groups)
-    return groups
+with_shape = with_options(
+    "shape",
+    [*_SOURCES, *(option_of(path, default) for path, default in _SETTINGS.items()), _USE_QAT],
+    Shape.of_options,
+)
+"""Gives a command the options of a shape; the command gets the `Shape` as `shape`."""
 
 
 def _require_possible_size(config: RunConfig, groups: Groups) -> None:
