@@ -13,8 +13,8 @@ from qat_tft.profiling.heap import merge_freed_blocks
 _RUN = "Run"
 
 
-def _role(name: str, what: str) -> Any:
-    return typer.Option(name, help=what, rich_help_panel=DataConfig.title, show_default=False, metavar="COLUMNS")
+def _role(name: str, what: str, *, metavar: str = "COLUMNS") -> Any:
+    return typer.Option(name, help=what, rich_help_panel=DataConfig.title, show_default=False, metavar=metavar)
 
 
 @with_settings(first="data.parquet_files")
@@ -33,8 +33,8 @@ def train(
             metavar="FILE",
         ),
     ] = None,
-    time: Annotated[str | None, _role("--time", "Time column, instead of a schema.")] = None,
-    target: Annotated[str | None, _role("--target", "Column to forecast.")] = None,
+    time: Annotated[str | None, _role("--time", "Time column, instead of a schema.", metavar="COLUMN")] = None,
+    target: Annotated[str | None, _role("--target", "Column to forecast.", metavar="COLUMN")] = None,
     id: Annotated[str | None, _role("--id", "Columns that together identify a series.")] = None,
     static: Annotated[
         str | None,

@@ -125,8 +125,14 @@ def with_settings(*, first: str) -> Callable[[Callable[..., None]], Callable[...
 def option_of(path: str, default: object) -> inspect.Parameter:
     """Return the option of a setting for a command that has its own default for it."""
     field = _field(path)
-    annotation = Annotated[_option_type(field.annotation, field.metadata), option_for(path, show_default=True)]
-    return inspect.Parameter(name_of(path), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    kind = _option_type(field.annotation, field.metadata)
+    return keyword(name_of(path), kind, option_for(path, show_default=True), default)
+
+
+def keyword(name: str, kind: Any, option: Any, default: object = None) -> inspect.Parameter:
+    """Return a keyword parameter of a type and a default that stands for an option of typer's."""
+    annotation = Annotated[kind, option]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def option_for(path: str, *, show_default: bool = False) -> Any:
@@ -153,7 +159,7 @@ def _with_option() -> list[str]:
 def _parameter(path: str) -> inspect.Parameter:
     field = _field(path)
     turned_off = flag_of(path).startswith(_NO)
-    text = escape(f"do not {field.description}" if turned_off else f"{field.description}")
+    text = escape(_sentence(f"do not {field.description}" if turned_off else f"{field.description}"))
     if field.default not in (None, ()) and not turned_off:
         text = rf"{text} [dim]\[default: {escape(_shown(field.default))}][/dim]"
     option = typer.Option(
@@ -164,8 +170,7 @@ def _parameter(path: str) -> inspect.Parameter:
         metavar=_metavar(field.annotation, field.metadata),
     )
     kind = _option_type(field.annotation, field.metadata)
-    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
-    return inspect.Parameter(name_of(path), inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return keyword(name_of(path), kind | None, option)
 
 
 def _option_type(annotation: Any, metadata: list[Any]) -> Any:

@@ -1,13 +1,13 @@
 """The options that say what would be trained, without training it: shared by `plan` and `profile`."""
 
-import inspect
 from dataclasses import dataclass
+from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import typer
 
-from qat_tft.cli.options.settings import Given, configuration, name_of, option_of, with_options
+from qat_tft.cli.options.settings import Given, configuration, keyword, name_of, option_of, with_options
 from qat_tft.config.model import ModelConfig
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
@@ -35,19 +35,15 @@ _SETTINGS: Given = {
 """The settings that decide what a step takes, and the tft225 shape."""
 
 
-def _option(name: str, kind: Any, option: Any, default: object = None) -> inspect.Parameter:
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
-
-
-def _count(name: str, what: str) -> inspect.Parameter:
+def _count(name: str, what: str) -> Parameter:
     text = rf"{what} [dim]\[default: {_COUNTS[name]}][/dim]"
     option = typer.Option(f"--{name}", help=text, rich_help_panel="Data", metavar="COUNT", show_default=False)
-    return _option(name, int | None, option)
+    return keyword(name, int | None, option)
 
 
-def _file(flag: str, kind: Any, what: str) -> inspect.Parameter:
+def _file(flag: str, kind: Any, what: str) -> Parameter:
     option = typer.Option(flag, help=what, rich_help_panel="Data", metavar="FILE", show_default=False)
-    return _option(flag.removeprefix("--").replace("-", "_"), kind | None, option)
+    return keyword(flag.removeprefix("--").replace("-", "_"), kind | None, option)
 
 
 _SOURCES = (
@@ -57,7 +53,7 @@ _SOURCES = (
     _file("--parquet-file", list[str], "Take the columns from this data instead; repeatable."),
     _file("--schema", str, "Schema of that data. Default: the one next to it."),
 )
-_USE_QAT = _option(
+_USE_QAT = keyword(
     "use_qat",
     bool,
     typer.Option("--use-qat/--no-use-qat", help="Include the quantization-aware phase."),
