@@ -7,15 +7,13 @@ from typing import Annotated, TypeVar
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Run, RunsDir
 
 Item = TypeVar("Item")
 
 
 def backtest(
-    run: Annotated[
-        str | None,
-        typer.Argument(help="Run: a name under the runs folder, or a path. Default: the latest."),
-    ] = None,
+    run: Run = None,
     parquet_file: Annotated[
         list[Path] | None,
         typer.Option(
@@ -45,7 +43,7 @@ def backtest(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of onnxruntime threads. Default: onnxruntime decides.")
     ] = None,
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
+    runs_dir: RunsDir = "runs",
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object, with every step and series.")] = False,
 ) -> None:
     """Forecast from rolling origins with the FP32 and the INT8 file of a run, and score them against naive forecasts.

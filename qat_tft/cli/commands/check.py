@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json, RunsDir
 from qat_tft.errors import CheckFailed
 
 
@@ -19,13 +20,13 @@ def check(
             help="Run the file was exported from: a name or a path. Default: the folder of MODEL, else the latest."
         ),
     ] = None,
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
+    runs_dir: RunsDir = "runs",
     seconds: Annotated[
         float,
         typer.Option(min=0.0, help="Start no further block of 64 windows after this many seconds."),
     ] = 10.0,
     layers: Annotated[bool, typer.Option("--layers", help="Show every quantized layer, worst first.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Run a file in onnxruntime on the run's real test windows and compare it with the trained model.
 

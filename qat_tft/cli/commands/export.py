@@ -5,15 +5,13 @@ from typing import Annotated, Literal
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json, Run, RunsDir
 from qat_tft.cli.options.settings import choices_of
 from qat_tft.errors import ConfigError
 
 
 def export(
-    run: Annotated[
-        str | None,
-        typer.Argument(help="Run to export: a name under the runs folder, or a path. Default: the latest."),
-    ] = None,
+    run: Run = None,
     int8: Annotated[bool, typer.Option("--int8", help="Also write model.int8.onnx.")] = False,
     target: Annotated[
         str | None,
@@ -30,8 +28,8 @@ def export(
             "x86-vnni): onnxruntime's integer LSTM, less exact; the rows of a batch influence each other.",
         ),
     ] = "weights",
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    runs_dir: RunsDir = "runs",
+    json: Json = False,
 ) -> None:
     """Write [bold]model.fp32.onnx[/] and, with --int8, [bold]model.int8.onnx[/] into a run folder.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json
 
 
 def inspect(
@@ -26,7 +27,7 @@ def inspect(
             "--write-schema", help="Write the proposed schema to this file. Default: not written.", metavar="FILE"
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Show columns, types, ranges, gaps, series and frequency, and propose a schema.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json
 from qat_tft.cli.options.shape import Shape, with_shape
 
 
@@ -21,7 +22,7 @@ def plan(
             metavar="AMOUNT",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Simulate a training step and show the memory and extra time of each checkpoint mode.
 

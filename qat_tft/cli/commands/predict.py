@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json
 
 
 def predict(
@@ -33,7 +34,7 @@ def predict(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Number of onnxruntime threads. Default: onnxruntime decides.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Forecast the next steps of every series in a Parquet file, with onnxruntime.
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json
 from qat_tft.cli.options.settings import naming_options, option_for
 from qat_tft.cli.options.shape import OPTIONS, Shape, with_shape
 
@@ -24,7 +25,7 @@ def profile(
     ] = None,
     device: Annotated[str, option_for("training.device", show_default=True)] = "auto",
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Worker processes that measure each row.")] = 2,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Run training steps on random numbers in each checkpoint mode and show the memory and time they take here.
 

@@ -6,14 +6,12 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json, Run, RunsDir
 
 
 def report(
-    run: Annotated[
-        str | None,
-        typer.Argument(help="Run: a name under the runs folder, or a path. Default: the latest."),
-    ] = None,
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
+    run: Run = None,
+    runs_dir: RunsDir = "runs",
     picture: Annotated[
         str | None,
         typer.Option(
@@ -22,7 +20,7 @@ def report(
             metavar="FILE",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Show q-risk against the seasonal naive forecast, memory saved, file sizes and the check; plot a forecast."""
     from qat_tft.cli.display.forecast_picture import draw_run

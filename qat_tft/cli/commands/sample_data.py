@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json
 
 
 def sample_data(
@@ -26,7 +27,7 @@ def sample_data(
         ),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Write sample data and its schema.
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import Json, Run, RunsDir
 from qat_tft.cli.options.settings import share
 from qat_tft.errors import CheckFailed
 
@@ -18,11 +19,8 @@ class Grouping(StrEnum):
 
 
 def sensitivity(
-    run: Annotated[
-        str | None,
-        typer.Argument(help="Run: a name under the runs folder, or a path. Default: the latest."),
-    ] = None,
-    runs_dir: Annotated[str, typer.Option("--runs-dir", help="Folder that holds the runs.")] = "runs",
+    run: Run = None,
+    runs_dir: RunsDir = "runs",
     by: Annotated[
         Grouping, typer.Option("--by", help="Measure each layer, or each segment as a whole.")
     ] = Grouping.LAYER,
@@ -38,7 +36,7 @@ def sensitivity(
             metavar="SHARE",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    json: Json = False,
 ) -> None:
     """Rank layers by how much rounding each one alone costs in q-risk on validation windows.
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.common import json_option, runs_dir_option
 from qat_tft.cli.options.settings import Given, with_settings
 from qat_tft.config.data import DataConfig
 from qat_tft.errors import ConfigError
@@ -43,9 +44,7 @@ def train(
     known: Annotated[str | None, _role("--known", "Columns also known for future steps.")] = None,
     observed: Annotated[str | None, _role("--observed", "Columns known up to the present.")] = None,
     given: Given,
-    runs_dir: Annotated[
-        str, typer.Option("--runs-dir", help="Folder that holds the runs.", rich_help_panel=_RUN, metavar="FOLDER")
-    ] = "runs",
+    runs_dir: Annotated[str, runs_dir_option(panel=_RUN)] = "runs",
     name: Annotated[
         str | None,
         typer.Option(
@@ -66,7 +65,7 @@ def train(
             metavar="FILE",
         ),
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.", rich_help_panel=_RUN)] = False,
+    json: Annotated[bool, json_option(panel=_RUN)] = False,
 ) -> None:
     """Train a Temporal Fusion Transformer and write its run folder.
 
