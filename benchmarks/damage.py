@@ -14,6 +14,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from operator import attrgetter
 from pathlib import Path
 from shutil import copytree
 
@@ -22,7 +23,7 @@ import numpy.typing as npt
 import onnx
 from onnx import ModelProto, TensorProto, numpy_helper
 
-from qat_tft.export.graph_reader import GraphReader
+from qat_tft.export.graph_reader import GraphReader, Rounding
 from qat_tft.export.verify import check
 from qat_tft.export.verify.check_report import CheckReport
 from qat_tft.runs.folder import RunFolder
@@ -80,18 +81,10 @@ def one_more(amount: float = 1) -> Change:
     return move
 
 
-def scale_before(layer: str) -> Callable[[ModelProto], str]:
+def rounding_before(layer: str, constant: Callable[[Rounding], str]) -> Callable[[ModelProto], str]:
     def find(model: ModelProto) -> str:
         graph = GraphReader(model)
-        return graph.rounding(graph.of_layer(layer)[0]).scale
-
-    return find
-
-
-def zero_before(layer: str) -> Callable[[ModelProto], str]:
-    def find(model: ModelProto) -> str:
-        graph = GraphReader(model)
-        return graph.rounding(graph.of_layer(layer)[0]).zero_point
+        return constant(graph.rounding(graph.of_layer(layer)[0]))
 
     return find
 
@@ -116,8 +109,16 @@ DAMAGES = (
     Damage("one column of a selection x 1.01", "historical_selection.gate.chunk0_1.half0", times(1.01)),
     Damage("one embedding + 0.001", "category_embedding.table.weight", one_more(0.001)),
     Damage("one scale of stored weights x 1.001", "real_first.chunk0_0.scales", times(1.001)),
-    Damage("scale of an activation x 1.001", scale_before("temporal_attention.attention.output"), times(1.001)),
-    Damage("zero point of an activation by 1", zero_before("temporal_attention.attention.query"), one_more()),
+    Damage(
+        "scale of an activation x 1.001",
+        rounding_before("temporal_attention.attention.output", attrgetter("scale")),
+        times(1.001),
+    ),
+    Damage(
+        "zero point of an activation by 1",
+        rounding_before("temporal_attention.attention.query", attrgetter("zero_point")),
+        one_more(),
+    ),
     Damage("mean of the target x 1.0001", center_of_the_target, times(1.0001)),
 )
 

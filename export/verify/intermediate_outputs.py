@@ -3,12 +3,18 @@
 A layer may have become several products: one per chunk of variables, and one per half of a gate.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy.typing as npt
+import onnxruntime as ort
 from onnx import ModelProto, ValueInfoProto
 
 from qat_tft.export.graph_reader import GraphReader, Product
+from qat_tft.export.inference.session import session_options
+
+Values = dict[str, npt.NDArray[Any]]
 
 _AFTER = ("Add", "Mul", "Cast", "Reshape")
 
@@ -50,14 +56,26 @@ def find_values(graph: GraphReader, layers: Mapping[str, int]) -> dict[str, list
     return found
 
 
-def with_outputs(model: ModelProto, values: Mapping[str, list[ProductValues]]) -> ModelProto:
+def names_of(values: Mapping[str, list[ProductValues]]) -> list[str]:
+    """Return the names of all values of all layers."""
+    return [name for products in values.values() for one in products for name in one.names]
+
+
+def with_outputs(model: ModelProto, names: Iterable[str]) -> ModelProto:
     """Return a copy of a graph that also puts out every value that is named."""
     extended = ModelProto()
     extended.CopyFrom(model)
     there = {value.name for value in extended.graph.output}
-    wanted = dict.fromkeys(name for products in values.values() for one in products for name in one.names)
-    extended.graph.output.extend(ValueInfoProto(name=name) for name in wanted if name not in there)
+    extended.graph.output.extend(ValueInfoProto(name=name) for name in dict.fromkeys(names) if name not in there)
     return extended
+
+
+def outputs_of(content: bytes, inputs: Mapping[str, npt.NDArray[Any]], *, optimized: bool, threads: int) -> Values:
+    """Run a serialized graph in onnxruntime and return everything that it puts out, by name."""
+    options = session_options(optimized=optimized, threads=threads)
+    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def _values(graph: GraphReader, product: Product, after: int) -> ProductValues:

@@ -13,14 +13,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
 import torch
 from onnx import ModelProto
 from torch import Tensor
 
 from qat_tft.export.graph_reader import GraphReader
-from qat_tft.export.inference.session import session_options
-from qat_tft.export.verify.intermediate_outputs import ProductValues, find_values, with_outputs
+from qat_tft.export.verify.intermediate_outputs import (
+    ProductValues,
+    Values,
+    find_values,
+    names_of,
+    outputs_of,
+    with_outputs,
+)
 from qat_tft.export.verify.measures import sqnr_db
 from qat_tft.model.layers import AffineVariables
 from qat_tft.plain import Plain
@@ -36,7 +41,6 @@ EQUAL = 0.01
 _WINDOWS, _VALUES = 16, 2**22
 
 Layer = QuantizedLinear | QuantizedVariableLinear | QuantizedLSTM | StoredLinear | StoredAffine
-Values = dict[str, npt.NDArray[np.float32]]
 Inputs = Mapping[str, npt.NDArray[Any]]
 
 
@@ -102,8 +106,8 @@ def layer_reports(
     """
     layers = _layers(qat)
     places = find_values(GraphReader(graph), {name: _steps_after(layer) for name, layer in layers.items()})
-    content = with_outputs(graph, places).SerializeToString()
-    values = {mode: _run(content, inputs, mode == "optimized", threads) for mode in modes}
+    content = with_outputs(graph, names_of(places)).SerializeToString()
+    values = {mode: outputs_of(content, inputs, optimized=mode == "optimized", threads=threads) for mode in modes}
     reports = [_report(name, layers[name], found, values) for name, found in places.items()]
     return tuple(sorted(reports, key=lambda report: report.lowest_db))
 
@@ -136,13 +140,6 @@ def _steps_after(layer: Layer) -> int:
     if isinstance(layer, QuantizedVariableLinear):
         return 2  # the scales, then bias and zero points
     return int(isinstance(layer, QuantizedLinear | StoredLinear) and layer.bias is not None)
-
-
-def _run(content: bytes, inputs: Inputs, optimized: bool, threads: int) -> Values:
-    options = session_options(optimized=optimized, threads=threads)
-    session = ort.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(inputs)), strict=True))
 
 
 def _report(name: str, layer: Layer, places: list[ProductValues], values: Mapping[str, Values]) -> LayerReport:

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import onnxruntime as ort
-from onnx import ModelProto, NodeProto, ValueInfoProto
+from onnx import NodeProto
 
 from qat_tft.export.graph_reader import RECURRENT, GraphReader
-from qat_tft.export.inference.session import session_options
+from qat_tft.export.verify.intermediate_outputs import outputs_of, with_outputs
 
 Inputs = Mapping[str, npt.NDArray[Any]]
 Shapes = Mapping[str, tuple[int, ...]]
@@ -46,13 +45,7 @@ def _work(node: NodeProto, shapes: Shapes) -> int:
 def _shapes(graph: GraphReader, nodes: list[NodeProto], inputs: Inputs) -> dict[str, tuple[int, ...]]:
     """Run the file with the operands and results of these nodes put out, and return the shapes of these."""
     known = {name: value.shape for name, value in (*graph.constants.items(), *inputs.items())}
-    wanted = dict.fromkeys(name for node in nodes for name in (node.input[0], node.output[0]) if name not in known)
-    model = ModelProto()
-    model.CopyFrom(graph.model)
-    there = {value.name for value in model.graph.output}
-    model.graph.output.extend(ValueInfoProto(name=name) for name in wanted if name not in there)
-    session = ort.InferenceSession(
-        model.SerializeToString(), session_options(optimized=False, threads=1), providers=["CPUExecutionProvider"]
-    )
-    values = session.run(list(wanted), dict(inputs))
-    return {**known, **{name: value.shape for name, value in zip(wanted, values, strict=True)}}
+    wanted = [name for node in nodes for name in (node.input[0], node.output[0]) if name not in known]
+    content = with_outputs(graph.model, wanted).SerializeToString()
+    values = outputs_of(content, inputs, optimized=False, threads=1)
+    return {**known, **{name: value.shape for name, value in values.items()}}

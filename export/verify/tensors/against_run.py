@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from qat_tft.config.run import RunConfig
 from qat_tft.data.preprocessing import Preprocessing, ScalingMode
 from qat_tft.export.graph_reader import GraphReader
 from qat_tft.export.metadata import ModelMetadata
@@ -27,12 +28,12 @@ def tensors_against_run(graph: GraphReader, metadata: ModelMetadata, run: RunFol
     Raises:
         RunFolderError: a file of the run folder is missing, damaged or not ours.
     """
-    preprocessing = run.load_preprocessing()
-    shape = _shape(metadata, run, preprocessing)
+    config, preprocessing = run.load_config(), run.load_preprocessing()
+    shape = _shape(metadata, config, preprocessing)
     expected: list[ExpectedTensor]
     ranges: dict[str, InputRange] = {}
     if metadata.kind == "int8":
-        expected, ranges = expected_int8(run.read_weights("qat"), shape, run.load_config().quantization.float_layers)
+        expected, ranges = expected_int8(run.read_weights("qat"), shape, config.quantization.float_layers)
     else:
         expected = expected_fp32(run.read_weights("fp32"), shape)
     center: dict[str, Array] = {}
@@ -45,9 +46,9 @@ def tensors_against_run(graph: GraphReader, metadata: ModelMetadata, run: RunFol
     return compare_tensors(graph, [*expected, *expected_scaling(center, scale)], looked_up)
 
 
-def _shape(metadata: ModelMetadata, run: RunFolder, preprocessing: Preprocessing) -> Shape:
-    model, target = run.load_config().model, run.load_config().quantization.target
-    scheme = scheme_for(target)  # the one that it was trained for; a file for another machine holds the same codes
+def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocessing) -> Shape:
+    model = config.model
+    scheme = scheme_for(config.quantization.target)  # trained for; a file for another machine holds the same codes
     return Shape(
         hidden=model.hidden,
         heads=model.heads,

@@ -17,7 +17,7 @@ from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.build.graph import build_graph
 from qat_tft.export.graph_reader import GraphReader
 from qat_tft.export.metadata import ModelMetadata
-from qat_tft.export.verify.intermediate_outputs import find_values, with_outputs
+from qat_tft.export.verify.intermediate_outputs import find_values, names_of, with_outputs
 from qat_tft.export.verify.layers import Inputs, LayerReport, compared_layers, layer_reports, most_windows
 from qat_tft.quantization.calibrate import calibrate
 from qat_tft.quantization.integer import integer_model
@@ -189,7 +189,7 @@ def test_a_step_is_what_one_code_of_one_input_changes_at_most(graph, qat, report
 def test_the_cost_of_rounding_is_that_of_the_layer_written_out(graph, qat, inputs, report):
     head = qat.model.head
     places = find_values(GraphReader(graph), {"head": 1})
-    extended = with_outputs(graph, places)
+    extended = with_outputs(graph, names_of(places))
     session = ReferenceEvaluator(extended)
     values = dict(zip([output.name for output in extended.graph.output], session.run(None, dict(inputs)), strict=True))
     x = torch.from_numpy(values[places["head"][0].input])
