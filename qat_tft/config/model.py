@@ -1,10 +1,12 @@
 """Model: the section of the configuration that shapes the network."""
 
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from qat_tft.config.fields import Fraction, PositiveInt, Quantiles, Section
+
+SelectionForm = Literal["tabulated", "exact"]
 
 
 class ModelConfig(Section):
@@ -19,7 +21,14 @@ class ModelConfig(Section):
     dropout: Fraction = Field(default=0.1, description="dropout probability")
     quantiles: Quantiles = Field(default=(0.1, 0.5, 0.9), description="quantiles to forecast, ascending")
     encoder_layers: int = Field(default=0, ge=0, description="gated layers after each selection; 0: as in the paper")
-    selection_chunk: PositiveInt = Field(default=4, description="variables a selection network computes at once")
+    selection: SelectionForm = Field(
+        default="tabulated",
+        description="selection networks: tabulated (each variable's GRN at knots), or exact (at every row)",
+    )
+    knots: int = Field(default=65, ge=3, description="knots of each real variable in tabulated selection")
+    selection_chunk: PositiveInt | None = Field(
+        default=None, description="variables a selection network computes at once; none: what suits its form"
+    )
 
     seasonal_difference: int | None = Field(
         default=None,

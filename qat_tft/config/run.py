@@ -20,6 +20,9 @@ DEMO: dict[str, dict[str, Any]] = {
 }
 """What a run on the embedded temperatures takes where nothing else is given: minutes on two CPU cores."""
 
+_BEFORE: dict[str, dict[str, Any]] = {"model": {"selection": "exact"}}
+"""What holds in the configuration of a run that was trained before these settings existed."""
+
 
 class RunConfig(Section):
     """Everything a run needs beside its schema; `config.toml` of a run folder."""
@@ -65,6 +68,20 @@ class RunConfig(Section):
             ConfigError: not TOML, an unknown key, or a value out of range.
         """
         return cls.checked(read_toml(text, where=where), where=where)
+
+    @classmethod
+    def from_run(cls, text: str, *, where: str = "the configuration") -> Self:
+        """Read the text of a run folder, which may have been written before some of the settings existed.
+
+        Raises:
+            ConfigError: as `from_toml`.
+        """
+        values = read_toml(text, where=where)
+        for section, settings in _BEFORE.items():
+            given = values.setdefault(section, {})
+            if isinstance(given, dict):
+                values[section] = {**settings, **given}
+        return cls.checked(values, where=where)
 
     def with_seasonal_difference(self, season: int) -> Self:
         """Return the same configuration with that season decided on; 0 for none."""

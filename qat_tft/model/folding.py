@@ -12,7 +12,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from qat_tft.model.inference import cut_selections
+from qat_tft.model.inference import cut_selections, tabulate_selections
 from qat_tft.model.layers import GatedResidualNetwork, VariableLinear
 from qat_tft.model.selection import SelectionWeights, VariableSelection
 
@@ -37,8 +37,13 @@ def merge_second_into_gate(model: Model) -> Model:
 
 
 def fold_for_inference(model: Model) -> Model:
-    """Return an equal copy in evaluation mode: gates merged, per-variable weights cut into their chunks."""
-    folded = merge_second_into_gate(model).eval()
+    """Return an equal copy in evaluation mode: gates merged, selections in their form for inference.
+
+    Tables come first: they are computed from the weights as they were trained.
+    """
+    folded = copy.deepcopy(model).eval()
+    tabulate_selections(folded)
+    folded = merge_second_into_gate(folded)
     cut_selections(folded)
     return folded
 

@@ -7,12 +7,18 @@ need fewer operators; what does not depend on the chunk is computed for all vari
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qat_tft.checkpointing.segments import SegmentRunner
+from qat_tft.model.knots import place
 from qat_tft.model.layers import CutLayer, replace_module, with_ones
 from qat_tft.model.selection import VariableSelection, chunk_sizes, selection_weights, sum_in_order
+from qat_tft.model.tabulated import TabulatedSelection
+
+TABLE_WIDTH = 2048
+"""Rows of a table times hidden size that are looked up together for each row of a batch."""
 
 INFERENCE_WIDTH = 1024
 """Variables times hidden size that are computed together at inference, whatever training used."""
@@ -84,10 +90,69 @@ class CutSelection(nn.Module):
         return [(first(x), x) for x, first in zip(embedded, self.category_first.chunks(sizes), strict=True)]
 
 
-def cut_selections(model: nn.Module) -> None:
-    """Put every selection network of a model into its form for inference, in place."""
+class TableSelection(nn.Module):
+    """A selection network for inference and export that looks up every variable in one table.
+
+    Args:
+        selection: the tabulated network it is made from, which it computes the same as.
+    """
+
+    knot_starts: Tensor
+    code_starts: Tensor
+
+    def __init__(self, selection: TabulatedSelection) -> None:
+        super().__init__()
+        self.real, self.knots = selection.real, len(selection.knots)
+        self.weighing = selection.weighing
+        self.category_embedding = selection.category_embedding
+        tables = selection.tables()
+        self.table = selection.table.frozen(torch.cat(tables))
+        starts = torch.tensor([0, *(len(table) for table in tables[:-1])]).cumsum(0)
+        self.register_buffer("knot_starts", starts[: self.real].clone(), persistent=False)
+        self.register_buffer("code_starts", starts[self.real :].clone(), persistent=False)
+        self.chunk = max(1, TABLE_WIDTH // tables[0].shape[1])
+
+    def forward(self, x: Tensor, context: Tensor | None, run_segment: SegmentRunner) -> tuple[Tensor, Tensor]:
+        """Return the selected [B, T, H] and the weights [B, T, V] of x [B, T, V]; without T for a static x.
+
+        `run_segment` is not used: nothing is recomputed at inference.
+        """
+        weights = selection_weights(self, x, context)
+        index, summands = self._summands(x.flatten(0, -2), weights.flatten(0, -2))
+        summands = self.table.scaled(summands, index)
+        chunks = zip(index.split(self.chunk, 1), summands.unsqueeze(1).split(self.chunk, -1), strict=True)
+        parts = (share @ self.table(rows) for rows, share in chunks)  # [N, 1, M] @ [N, M, H]
+        return sum_in_order(parts).squeeze(1).unflatten(0, x.shape[:-1]), weights
+
+    def _summands(self, rows: Tensor, shares: Tensor) -> tuple[Tensor, Tensor]:
+        """Return which rows of the table are summed, int64 [N, M], and their weights [N, M].
+
+        Rows and shares are [N, V]. M counts two knots of each real variable, side by side, and one code of each
+        categorical one.
+        """
+        index, weights = [], []
+        if self.real:
+            left, part = place(rows[:, : self.real], self.knots)
+            first, share = left.long() + self.knot_starts, shares[:, : self.real]
+            index.append(torch.stack([first, first + 1], -1).flatten(1))
+            weights.append(torch.stack([share * (1 - part), share * part], -1).flatten(1))
+        if self.category_embedding is not None:
+            index.append(rows[:, self.real :].long() + self.code_starts)
+            weights.append(shares[:, self.real :])
+        return (index[0], weights[0]) if len(index) == 1 else (torch.cat(index, 1), torch.cat(weights, 1))
+
+
+def tabulate_selections(model: nn.Module) -> None:
+    """Put every tabulated selection network of a model into its form for inference, in place."""
     for name, module in list(model.named_modules()):
-        if isinstance(module, VariableSelection):
+        if isinstance(module, TabulatedSelection):
+            replace_module(model, name, TableSelection(module))
+
+
+def cut_selections(model: nn.Module) -> None:
+    """Put every exact selection network of a model into its form for inference, in place."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, VariableSelection) and not isinstance(module, TabulatedSelection):
             replace_module(model, name, CutSelection(module))
 
 

@@ -9,6 +9,7 @@ before the selection, they enter the LSTM as zero vectors, and no attention goes
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -21,10 +22,14 @@ from qat_tft.model.folding import fold_for_inference
 from qat_tft.model.layers import GatedResidualNetwork, GatedSkip, GRNStack
 from qat_tft.model.recurrence import LearnedSequence, Recurrence
 from qat_tft.model.selection import VariableSelection
+from qat_tft.model.tabulated import TabulatedSelection
 from qat_tft.schema import GroupSize
 
-DEFAULT_SELECTION_CHUNK = 4
-"""Variables computed together in a selection network."""
+DEFAULT_KNOTS = 65
+"""Knots of a real variable's table."""
+
+_CHUNKS = {"exact": 4, "tabulated": 32}
+"""Forms of a selection network, and how many variables each computes together unless told."""
 
 
 class Forecast(NamedTuple):
@@ -48,7 +53,9 @@ class TemporalFusionTransformer(nn.Module):
         dropout: probability of every dropout layer.
         quantiles: the levels to forecast, ascending.
         encoder_layers: GRNs stacked after each selection network; 0 is exactly the paper.
-        selection_chunk: variables that a selection network computes together.
+        selection: "tabulated" computes each variable's GRN at knots, "exact" at every row.
+        knots: knots of each real variable where the selection is tabulated.
+        selection_chunk: variables that a selection network computes together; None: what suits its form.
 
     Raises:
         ValueError: a size is not positive, `heads` does not divide `hidden`, or there is no historical column.
@@ -67,27 +74,31 @@ class TemporalFusionTransformer(nn.Module):
         dropout: float = 0.1,
         quantiles: tuple[float, ...] = (0.1, 0.5, 0.9),
         encoder_layers: int = 0,
-        selection_chunk: int = DEFAULT_SELECTION_CHUNK,
+        selection: str = "tabulated",
+        knots: int = DEFAULT_KNOTS,
+        selection_chunk: int | None = None,
     ) -> None:
         super().__init__()
-        _require_sizes(historical, history, horizon, hidden, heads, selection_chunk)
+        if selection not in _CHUNKS:
+            raise ValueError(f"selection is {selection!r}: it must be one of {', '.join(_CHUNKS)}")
+        chunk = _CHUNKS[selection] if selection_chunk is None else selection_chunk
+        _require_sizes(historical, history, horizon, hidden, heads, chunk)
         self.history, self.horizon, self.hidden, self.quantiles = history, horizon, hidden, quantiles
         self.groups = {"static": static, "historical": historical, "future": future}
 
-        def selection(name: str, size: GroupSize, context: bool) -> VariableSelection | None:
+        def select(name: str, size: GroupSize, context: bool) -> VariableSelection | None:
             if not size.total:
                 return None
-            return VariableSelection(
-                f"{name}_selection", size, hidden, context=context, dropout=dropout, chunk=selection_chunk
-            )
+            form = partial(TabulatedSelection, count=knots) if selection == "tabulated" else VariableSelection
+            return form(f"{name}_selection", size, hidden, context=context, dropout=dropout, chunk=chunk)
 
         def encoder() -> GRNStack:
             return GRNStack(encoder_layers, hidden, dropout)
 
         has_static = static.total > 0
-        self.static_selection = selection("static", static, context=False)
-        self.historical_selection = selection("historical", historical.variables, context=has_static)
-        self.future_selection = selection("future", future, context=has_static)
+        self.static_selection = select("static", static, context=False)
+        self.historical_selection = select("historical", historical.variables, context=has_static)
+        self.future_selection = select("future", future, context=has_static)
         self.static_encoder = StaticEncoder(encoder(), hidden, dropout) if has_static else None
         self.historical_encoder = encoder()
         self.future_encoder = encoder() if future.total else None

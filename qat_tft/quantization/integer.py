@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 
-from qat_tft.model.inference import cut_selections
+from qat_tft.model.inference import cut_selections, tabulate_selections
 from qat_tft.model.layers import replace_module
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear
@@ -24,6 +24,7 @@ def integer_model(qat_model: QATTemporalFusionTransformer) -> TemporalFusionTran
     """
     require_calibrated(qat_model)
     model = copy.deepcopy(qat_model.model).eval()
+    tabulate_selections(model)
     cut_selections(model)
     for name, module in list(model.named_modules()):
         if isinstance(module, QuantizedLinear | QuantizedLSTM | StoredLinear):

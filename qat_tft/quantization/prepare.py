@@ -13,6 +13,7 @@ from qat_tft.model.folding import merge_second_into_gate
 from qat_tft.model.layers import AffineVariables, VariableLinear, replace_module
 from qat_tft.model.recurrence import LearnedSequence
 from qat_tft.model.selection import InputLinear, VariableScale
+from qat_tft.model.tabulated import IN_A_TABLE, Table, TabulatedSelection
 from qat_tft.model.tft import Forecast, TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
 from qat_tft.quantization.learned import LearnedQuantizer
@@ -20,6 +21,7 @@ from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.ranges import ActivationQuantizer, Phase
 from qat_tft.quantization.scheme import Scheme
 from qat_tft.quantization.stored import StoredAffine, StoredLinear
+from qat_tft.quantization.tables import QuantizedTable
 
 _QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
     nn.Linear: QuantizedLinear.from_float,
@@ -42,6 +44,9 @@ _STAYS_FLOAT: dict[type[nn.Module], str] = {
 }
 
 LSTM_CELL = "LSTM cells"
+IN_TABLES = "computed once for all: the file holds the table, whose rows have 8 bits"
+"""Why the layers of a tabulated selection network's GRNs are not in the file."""
+
 FLOAT_OPERATIONS: dict[str, str] = {
     "attention scores, and their product with the values": "both sides are activations: integers gain no time there, "
     "and no weight gets smaller",
@@ -113,7 +118,7 @@ class QATTemporalFusionTransformer(nn.Module):
     def set_phase(self, phase: Phase | str) -> None:
         """Put every quantizer, and every layer of which only the weight is rounded, into a phase."""
         for module in self.model.modules():
-            if isinstance(module, ActivationQuantizer | StoredLinear | StoredAffine):
+            if isinstance(module, ActivationQuantizer | StoredLinear | StoredAffine | QuantizedTable):
                 module.phase = Phase(phase)
 
     def quantizers(self) -> dict[str, ActivationQuantizer]:
@@ -177,15 +182,29 @@ def require_calibrated(model: QATTemporalFusionTransformer) -> None:
         )
 
 
+def _tabulated(model: nn.Module) -> list[str]:
+    return [name for name, module in model.named_modules() if isinstance(module, TabulatedSelection)]
+
+
 def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str]) -> list[tuple[str, str]]:
     """Replace layers in place; return name and reason of those that stay in floating point."""
     stays: list[tuple[str, str]] = []
     quantizable: set[str] = set()
+    tabulated = tuple(f"{name}.{part}" for name in _tabulated(model) for part in IN_A_TABLE)
     for name, module in list(model.named_modules()):
+        kind = type(module)
+        if kind is Table:
+            quantizable.add(name)
+            if name in skip:
+                stays.append((name, LEFT_OUT))
+            else:
+                replace_module(model, name, QuantizedTable(scheme))
+            continue
         if not any(True for _ in module.parameters(recurse=False)):
             continue
-        kind = type(module)
-        if kind in _STAYS_FLOAT:
+        if name in tabulated:
+            stays.append((name, IN_TABLES))
+        elif kind in _STAYS_FLOAT:
             stays.append((name, _STAYS_FLOAT[kind]))
             if kind in _STORED:
                 replace_module(model, name, _STORED[kind](module))

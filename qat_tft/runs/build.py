@@ -45,6 +45,8 @@ def model_of_sizes(
         "dropout": config.dropout,
         "quantiles": config.quantiles,
         "encoder_layers": config.encoder_layers,
+        "selection": config.selection,
+        "knots": config.knots,
         "selection_chunk": config.selection_chunk,
     }
     if config.seasonal_difference:

@@ -190,7 +190,7 @@ class RunFolder:
         Raises:
             RunFolderError: config.toml is missing or not a configuration of this version.
         """
-        return _parsed(self.path / layout.CONFIG, RunConfig.from_toml)
+        return _parsed(self.path / layout.CONFIG, RunConfig.from_run)
 
     def load_schema(self) -> Schema:
         """Return the run's schema.

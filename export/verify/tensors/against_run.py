@@ -58,6 +58,7 @@ def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocess
         highest_code=scheme.weights.high,
         signed=scheme.activations.signed,
         transform=metadata.target_transform,
+        knots=model.knots if model.selection == "tabulated" else 0,
     )
 
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from qat_tft.export.verify.tensors.tables import PARTS, Layers, place_numbers, table_rows, table_starts
 from qat_tft.schema import GroupSize
 
 Array = npt.NDArray[Any]
@@ -73,6 +74,7 @@ class Shape:
         highest_code: largest code of a weight that is multiplied as an integer.
         signed: whether activations are int8 with zero point 0.
         transform: name of the target's transform.
+        knots: of each real variable; 0 where selection is exact.
     """
 
     hidden: int
@@ -83,6 +85,7 @@ class Shape:
     highest_code: int = 0
     signed: bool = False
     transform: str = "none"
+    knots: int = 0
 
 
 def expected_int8(
@@ -99,6 +102,8 @@ def expected_int8(
     tensors: list[ExpectedTensor] = []
     ranges: dict[str, InputRange] = {}
     for layer, parts in layers.items():
+        if shape.knots and _is_in_a_table(layer):
+            continue
         if layer in float_layers:
             tensors += _floating(layer, {part: one for part, one in parts.items() if not part.startswith("input.")})
         elif _is_quantized(parts):
@@ -110,7 +115,7 @@ def expected_int8(
             tensors += [*_integer(layer, parts["weight"], _STORED_HIGH), _plain(layer, "bias", parts["bias"])]
         else:
             tensors += _floating(layer, parts)
-    return [*tensors, *_graph(shape)], ranges
+    return [*tensors, *_tables(layers, shape, float_layers), *_graph(shape)], ranges
 
 
 def expected_fp32(state: State, shape: Shape) -> list[ExpectedTensor]:
@@ -124,7 +129,7 @@ def expected_fp32(state: State, shape: Shape) -> list[ExpectedTensor]:
     tensors: list[ExpectedTensor] = []
     for layer, parts in layers.items():
         second = layers.get(f"{layer.removesuffix('gate')}second", {}) if layer.endswith(".gate") else {}
-        if layer.endswith(".second"):
+        if layer.endswith(".second") or (shape.knots and _is_in_a_table(layer)):
             continue
         if second:
             tensors += _merged(layer, parts, second)
@@ -132,7 +137,7 @@ def expected_fp32(state: State, shape: Shape) -> list[ExpectedTensor]:
             tensors.append(_plain(layer, "rows", torch.stack([parts["weight"], parts["bias"]], 1)))
         else:
             tensors += _floating(layer, parts)
-    return [*tensors, *_graph(shape)]
+    return [*tensors, *_tables(layers, shape), *_graph(shape)]
 
 
 def expected_scaling(center: Mapping[str, Array], scale: Mapping[str, Array]) -> list[ExpectedTensor]:
@@ -161,6 +166,33 @@ def _by_layer(state: State) -> dict[str, dict[str, Tensor]]:
             layer, part = owner, f"input.{part}"
         layers.setdefault(layer or "graph", {})[part] = tensor
     return layers
+
+
+def _is_in_a_table(layer: str) -> bool:
+    selection, _, part = layer.partition(".")
+    return selection in _SELECTIONS and part in PARTS
+
+
+def _tables(layers: Layers, shape: Shape, float_layers: Collection[str] | None = None) -> Iterator[ExpectedTensor]:
+    """Yield the tables of tabulated selection networks, their rows rounded unless `float_layers` is None or names them.
+
+    Sums in double precision depend on their order in the last bits, of which some reach what is rounded to single.
+    """
+    for selection, group in zip(_SELECTIONS, shape.groups, strict=True):
+        size, table = group.variables, f"{selection}.table"
+        if not shape.knots or not size.total:
+            continue
+        rows, rounding = table_rows(selection, layers, size, shape.knots), float(np.finfo(np.float32).eps)
+        if float_layers is None or table in float_layers:
+            yield ExpectedTensor(table, "rows", rows.astype(np.float32), rounding)
+        else:
+            scale = np.maximum(np.abs(rows).max(-1) / _STORED_HIGH, np.finfo(np.float32).tiny).astype(np.float32)
+            yield ExpectedTensor(table, "codes", np.rint(rows / scale.astype(np.float64)[:, None]).astype(np.int8))
+            yield ExpectedTensor(table, "scales", scale, rounding)
+        starts = table_starts(size, shape.knots)
+        for name, part in (("knot_starts", starts[: size.real]), ("code_starts", starts[size.real :])):
+            if part.size:
+                yield ExpectedTensor(selection, name, part)
 
 
 def _is_quantized(parts: Mapping[str, Tensor]) -> bool:
@@ -247,6 +279,8 @@ def _graph(shape: Shape) -> Iterator[ExpectedTensor]:
     numbers = _TRANSFORM_NUMBERS.get(shape.transform, ())
     if shape.groups[1].present is not None:
         numbers = (*numbers, *_PADDING_NUMBERS)
+    if shape.knots:
+        numbers = (*numbers, *place_numbers(shape.knots))
     for number in numbers:
         yield ExpectedTensor("graph", f"number {number:g}", np.array(number, np.float32))
     for selection, group in zip(_SELECTIONS, shape.groups, strict=True):
