@@ -1,12 +1,11 @@
 """Model: the section of the configuration that shapes the network."""
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from qat_tft.config.fields import Fraction, PositiveInt, Quantiles, Section
-
-SelectionForm = Literal["tabulated", "exact"]
+from qat_tft.model.forms import KNOTS, LEAST_KNOTS, SelectionForm, variables_together
 
 
 class ModelConfig(Section):
@@ -25,7 +24,7 @@ class ModelConfig(Section):
         default="tabulated",
         description="selection networks: tabulated (each variable's GRN at knots), or exact (at every row)",
     )
-    knots: int = Field(default=65, ge=3, description="knots of each real variable in tabulated selection")
+    knots: int = Field(default=KNOTS, ge=LEAST_KNOTS, description="knots of each real variable in tabulated selection")
     selection_chunk: PositiveInt | None = Field(
         default=None, description="variables a selection network computes at once; none: what suits its form"
     )
@@ -48,3 +47,8 @@ class ModelConfig(Section):
         if not self.quantiles or list(self.quantiles) != sorted(set(self.quantiles)):
             raise ValueError(f"model.quantiles {self.quantiles} must be ascending, without repeats, at least one")
         return self
+
+    @property
+    def variables_together(self) -> int:
+        """How many variables a selection network computes at once."""
+        return variables_together(self.selection, self.selection_chunk)

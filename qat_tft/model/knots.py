@@ -10,13 +10,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from qat_tft.model.forms import LEAST_KNOTS
+
 WIDTH = 1.0
 """Half of the knots lie between plus and minus this scaled number."""
 
 FARTHEST = 1000.0
 """Where the first and the last knot lie. What lies beyond counts as one of them: a GRN hardly changes out there."""
-
-LEAST_KNOTS = 3
 
 
 def knot_values(count: int) -> Tensor:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain, islice, repeat
 from typing import NamedTuple
 
 import torch
@@ -145,9 +145,11 @@ class TabulatedSelection(VariableSelection):
 
     def _codes(self) -> Iterator[Tensor]:
         """Yield all codes [C, K] of each chunk's variables; where one has fewer than another, its last is repeated."""
-        known = torch.tensor(self.cardinalities, device=self.knots.device).unsqueeze(1)
-        for limits in known.split(self.sizes[1]) if self.sizes[1] else ():
-            yield torch.arange(int(limits.max()), device=limits.device).minimum(limits - 1)
+        known = iter(self.cardinalities)
+        for size in self.sizes[1]:
+            limits = list(islice(known, size))
+            last = torch.tensor(limits, device=self.knots.device).unsqueeze(1) - 1
+            yield torch.arange(max(limits), device=last.device).minimum(last)
 
 
 class VariableGRNs(NamedTuple):
@@ -190,7 +192,8 @@ def _sum_of_knots(
     first = (left.long() + starts).int()
     index, part = torch.cat([first, first + 1], 1), part.to(shares.dtype)
     weights = torch.cat([shares * (1 - part), shares * part], 1)
-    return sum_of_rows(table(rows()).flatten(0, 1), index, weights.float())
+    summed = table(rows()).flatten(0, 1)
+    return sum_of_rows(summed, index, weights.to(summed.dtype))
 
 
 def _sum_of_codes(
@@ -198,12 +201,14 @@ def _sum_of_codes(
 ) -> Tensor:
     """Return the weighted sum [N, H] of categorical variables x [N, C], each looked up in its table."""
     starts = torch.arange(len(codes), device=x.device) * codes.shape[1]
-    return sum_of_rows(table(rows(codes)).flatten(0, 1), (x.long() + starts).int(), shares.float())
+    summed = table(rows(codes)).flatten(0, 1)
+    return sum_of_rows(summed, (x.long() + starts).int(), shares.to(summed.dtype))
 
 
 def _sum_row_by_row(rows: Callable[[Tensor], Tensor], table: nn.Module, x: Tensor, shares: Tensor) -> Tensor:
     """Return the weighted sum [N, H] of categorical variables x [N, C], computed for these codes alone."""
-    return torch.einsum("nc,cnh->nh", shares.float(), table(rows(x.long().t())))
+    own = table(rows(x.long().t()))  # [C, N, H]
+    return torch.einsum("nc,cnh->nh", shares.to(own.dtype), own)
 
 
 def _as_it_is(tensor: Tensor) -> Tensor:

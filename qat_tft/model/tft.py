@@ -19,17 +19,12 @@ from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import Mode, SegmentRunner, run_directly
 from qat_tft.model.attention import InterpretableAttention
 from qat_tft.model.folding import fold_for_inference
+from qat_tft.model.forms import KNOTS, variables_together
 from qat_tft.model.layers import GatedResidualNetwork, GatedSkip, GRNStack
 from qat_tft.model.recurrence import LearnedSequence, Recurrence
 from qat_tft.model.selection import VariableSelection
 from qat_tft.model.tabulated import TabulatedSelection
 from qat_tft.schema import GroupSize
-
-DEFAULT_KNOTS = 65
-"""Knots of a real variable's table."""
-
-_CHUNKS = {"exact": 4, "tabulated": 32}
-"""Forms of a selection network, and how many variables each computes together unless told."""
 
 
 class Forecast(NamedTuple):
@@ -58,7 +53,8 @@ class TemporalFusionTransformer(nn.Module):
         selection_chunk: variables that a selection network computes together; None: what suits its form.
 
     Raises:
-        ValueError: a size is not positive, `heads` does not divide `hidden`, or there is no historical column.
+        ValueError: a size is not positive, `heads` does not divide `hidden`, there is no historical column, no form of
+            selection has that name, or there are fewer than 3 knots.
     """
 
     def __init__(
@@ -75,13 +71,11 @@ class TemporalFusionTransformer(nn.Module):
         quantiles: tuple[float, ...] = (0.1, 0.5, 0.9),
         encoder_layers: int = 0,
         selection: str = "tabulated",
-        knots: int = DEFAULT_KNOTS,
+        knots: int = KNOTS,
         selection_chunk: int | None = None,
     ) -> None:
         super().__init__()
-        if selection not in _CHUNKS:
-            raise ValueError(f"selection is {selection!r}: it must be one of {', '.join(_CHUNKS)}")
-        chunk = _CHUNKS[selection] if selection_chunk is None else selection_chunk
+        chunk = variables_together(selection, selection_chunk)
         _require_sizes(historical, history, horizon, hidden, heads, chunk)
         self.history, self.horizon, self.hidden, self.quantiles = history, horizon, hidden, quantiles
         self.groups = {"static": static, "historical": historical, "future": future}

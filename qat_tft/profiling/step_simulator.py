@@ -44,7 +44,7 @@ def workload_of(config: RunConfig, groups: Groups) -> Workload:
         StepSimulator(config.model, groups, quantization, training.precision),
         ("fp32", "qat") if quantization.use_qat else ("fp32",),
         training.batch_size,
-        config.model.selection_chunk,
+        config.model.variables_together,
         training.accumulation,
     )
 

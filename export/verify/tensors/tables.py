@@ -7,6 +7,7 @@ variable, R rows of the whole table, H hidden.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -68,7 +69,7 @@ def _categorical(
     embeddings = layers[f"{selection}.category_embedding.table"]["weight"].double().numpy()
     starts = np.cumsum([0, *size.cardinalities])
     weight, bias = own["category_first"]["weight"], own["category_first"]["bias"]
-    for place, (start, end) in enumerate(zip(starts, starts[1:], strict=False)):
+    for place, (start, end) in enumerate(pairwise(starts)):
         embedded = embeddings[start:end]  # [K, H]
         yield _grn(own, size.real + place, embedded @ weight[place].T + bias[place], embedded)
 

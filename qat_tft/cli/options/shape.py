@@ -28,6 +28,8 @@ _SETTINGS: Given = {
     "model.hidden": 128,
     "model.heads": 4,
     "model.encoder_layers": 0,
+    "model.selection": ModelConfig().selection,
+    "model.knots": ModelConfig().knots,
     "model.selection_chunk": ModelConfig().selection_chunk,
     "training.batch_size": 32,
     "training.precision": "fp32",

@@ -14,7 +14,7 @@ EXACT = 1e-10  # double precision
 
 
 def test_merged_gates_and_cut_chunks_give_the_same_forecast(make_model, sizes):
-    model = make_model().double().eval()
+    model = make_model(selection="exact").double().eval()
     inputs = [tensor.double() for tensor in sizes.inputs(5, torch.Generator().manual_seed(1))]
     expected = model(*inputs)
     for folded in (merge_second_into_gate(model), model.folded()):
@@ -25,7 +25,7 @@ def test_merged_gates_and_cut_chunks_give_the_same_forecast(make_model, sizes):
 
 @pytest.mark.parametrize("chunk", [None, 1, 2, 100])
 def test_a_selection_laid_out_for_inference_is_the_same_function_in_any_chunks(make_model, sizes, chunk):
-    model = merge_second_into_gate(make_model().double().eval())
+    model = merge_second_into_gate(make_model(selection="exact").double().eval())
     selection = model.historical_selection
     historical = sizes.inputs(5, torch.Generator().manual_seed(1))[1].double()
     context = torch.randn(5, 8, dtype=torch.double)
@@ -39,7 +39,7 @@ def test_a_selection_laid_out_for_inference_is_the_same_function_in_any_chunks(m
 def test_the_wider_a_variable_is_the_fewer_are_computed_together(make_model):
     sizes = {}
     for hidden in (256, 512):
-        model = merge_second_into_gate(make_model(hidden=hidden))
+        model = merge_second_into_gate(make_model(hidden=hidden, selection="exact"))
         sizes[hidden] = CutSelection(model.historical_selection).sizes
     assert sizes == {256: ([4, 1], [2]), 512: ([2, 2, 1], [2])}
 

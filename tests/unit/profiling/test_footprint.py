@@ -126,4 +126,4 @@ def test_simulating_draws_no_random_number(simulator, kind):
 
 
 def test_a_batch_of_hundreds_of_gigabytes_is_simulated_without_having_them(simulator):
-    assert simulator("fp32", "off", 2**20).peak > 100 * 10**9
+    assert simulator("fp32", "off", 2**21).peak > 100 * 10**9

@@ -33,16 +33,18 @@ def same(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
-def test_every_layer_with_a_matrix_product_is_quantized_or_listed_with_a_reason(make_model, sizes):
-    model = QATTemporalFusionTransformer(make_model(), scheme_for("x86"))
+@pytest.mark.parametrize(
+    ("selection", "layer"),
+    [("exact", "historical_selection.gate"), ("tabulated", "historical_selection.weighing.gate")],
+)
+def test_every_layer_with_a_matrix_product_is_quantized_or_listed_with_a_reason(make_model, selection, layer):
+    model = QATTemporalFusionTransformer(make_model(selection=selection), scheme_for("x86"))
     listed = {name for name, _ in model.float_layers()} | set(model.quantized_layers())
     modules = model.model.named_modules()
     holders = {name for name, module in modules if any(True for _ in module.parameters(recurse=False))}
     assert holders == listed
     assert not any(type(module) in (nn.Linear, nn.LSTM) for module in model.modules())
-    assert {"head", "lstm_encoder.cell", "historical_selection.gate", "temporal_attention.attention.query"} <= set(
-        model.quantized_layers()
-    )
+    assert {"head", "lstm_encoder.cell", layer, "temporal_attention.attention.query"} <= set(model.quantized_layers())
     assert all(reason for _, reason in model.float_layers())
 
 
@@ -110,7 +112,7 @@ def test_scales_zero_points_and_bias_merge_after_a_batched_product_without_a_cha
 
 
 def test_scales_of_the_integer_form_are_those_of_the_fake_quantizers(make_qat_model):
-    model = make_qat_model()
+    model = make_qat_model(selection="exact")
     integer = integer_model(model)
     assert integer.head.input.scale == model.quantizers()["head"].scale.item()
     names = integer.historical_selection.gate.names

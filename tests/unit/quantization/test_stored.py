@@ -89,7 +89,7 @@ def test_the_integer_form_of_a_map_is_the_same_function_chunk_by_chunk(affine):
 
 
 def test_the_phase_of_a_model_reaches_layers_without_a_range(make_qat_model):
-    model = make_qat_model()
+    model = make_qat_model(selection="exact")
     stored = [module for module in model.modules() if isinstance(module, StoredLinear | StoredAffine)]
     assert len(stored) == 9, "two maps and the weighing's input in each of three selection networks"
     assert {module.phase for module in stored} == {Phase.QAT}
@@ -98,7 +98,7 @@ def test_the_phase_of_a_model_reaches_layers_without_a_range(make_qat_model):
 
 
 def test_a_model_keeps_no_float_copy_of_what_it_stores(make_qat_model):
-    model = make_qat_model().eval()
+    model = make_qat_model(selection="exact").eval()
     model.set_phase("frozen")
     integer = integer_model(model)
     for name in ("historical_selection.real_first", "historical_selection.weighing.real"):
