@@ -17,6 +17,8 @@ FORMAT_VERSION = 1
 SERIES_INPUT = "series"
 OUTPUT = "quantiles"
 BATCH = "batch"
+FAR_OUTSIDE = 20.0
+"""Training deviations from the training mean beyond which a value is called far outside."""
 
 Precision = Literal["fp32", "int8"]
 LstmForm = Literal["weights", "dynamic"]
@@ -58,6 +60,8 @@ class ModelMetadata:
         target_transform: name of the transform of the target before it is standardized; the file undoes it.
         fills: real column whose policy is ``forward`` or ``mean`` to the training means that stand in for missing
             values: one for all series, or one for each code of a series.
+        usual: real column to the lowest and highest raw value that is not far outside of its training values, for all
+            series or for each code of a series; empty in files of earlier versions.
     """
 
     kind: Precision
@@ -76,6 +80,7 @@ class ModelMetadata:
     preparation: Preparation = NO_PREPARATION
     fills: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     target_transform: str = "none"
+    usual: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The JSON text that ``from_text`` reads back."""
@@ -98,6 +103,7 @@ class ModelMetadata:
                 "preparation": self.preparation.to_json(),
                 "target_transform": self.target_transform,
                 "fills": {column: list(means) for column, means in self.fills.items()},
+                "usual": {column: [list(limits) for limits in values] for column, values in self.usual.items()},
             },
             ensure_ascii=False,
             allow_nan=False,
@@ -156,6 +162,10 @@ class ModelMetadata:
             preparation=Preparation.from_json(fields.get("preparation") or {}),
             target_transform=fields.get("target_transform", "none"),
             fills={column: tuple(map(float, means)) for column, means in fields.get("fills", {}).items()},
+            usual={
+                column: tuple((float(low), float(high)) for low, high in limits)
+                for column, limits in fields.get("usual", {}).items()
+            },
         )
 
     def inputs(self) -> tuple[InputSpec, ...]:

@@ -19,7 +19,7 @@ from qat_tft.export.build import graph_rules
 from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.build.export_report import ExportedFile, ExportResult
 from qat_tft.export.build.graph import build_graph
-from qat_tft.export.metadata import LstmForm, ModelMetadata, Precision
+from qat_tft.export.metadata import FAR_OUTSIDE, LstmForm, ModelMetadata, Precision
 from qat_tft.model.recurrence import Recurrence
 from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.prepare import FLOAT_OPERATIONS, LSTM_CELL
@@ -137,6 +137,7 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
         preparation=preprocessing.preparation,
         fills=preprocessing.fill_values(),
         target_transform=str(preprocessing.transform),
+        usual=preprocessing.usual_values(FAR_OUTSIDE),
     )
 
 

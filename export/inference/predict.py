@@ -21,6 +21,7 @@ from qat_tft.data.transform import TargetTransform
 from qat_tft.data.vocabulary import Vocabulary
 from qat_tft.data.windows import batch_from
 from qat_tft.evaluation.forecast_table import ForecastRows
+from qat_tft.export.inference.far_values import FarValues
 from qat_tft.export.inference.origins import Needs, find_origins
 from qat_tft.export.inference.predict_report import Predictions
 from qat_tft.export.inference.session import ForecastSession
@@ -58,11 +59,12 @@ def forecast_parquet(
     origins = find_origins(rows, needs, at=origin, strict=future is not None)
     TargetTransform(metadata.target_transform).require_domain(rows)
     panel = _encoding(metadata).encode(rows)
-    quantiles = np.concatenate([_forecast(file, panel, some) for some in origins.rows.split(_BATCH)])
+    far = FarValues(metadata)
+    quantiles = np.concatenate([_forecast(file, panel, some, far) for some in origins.rows.split(_BATCH)])
     table = ForecastRows.of(panel, paths).table(
         origins.series.numpy(), origins.rows.numpy(), quantiles, metadata.quantiles
     )
-    return Predictions(table, len(origins.rows), (*panel.notes, *origins.notes))
+    return Predictions(table, len(origins.rows), (*panel.notes, *origins.notes, *far.notes()))
 
 
 def _read(metadata: ModelMetadata, paths: Paths, future: str | Path | None) -> Panel:
@@ -84,7 +86,8 @@ def _encoding(metadata: ModelMetadata) -> Encoding:
     return Encoding(vocabularies, metadata.series, metadata.series is not None, metadata.fills)
 
 
-def _forecast(file: ForecastSession, panel: Panel, origins: Tensor) -> npt.NDArray[np.float32]:
+def _forecast(file: ForecastSession, panel: Panel, origins: Tensor, far: FarValues) -> npt.NDArray[np.float32]:
     history, horizon = file.metadata.history, file.metadata.horizon
     batch = batch_from(panel, origins - history + 1, history, horizon)
+    far.count(batch)
     return file.forecast(window_inputs(batch, torch.arange(len(origins)), file.metadata))

@@ -17,7 +17,7 @@ from qat_tft.export.build.export_report import reasons_to_names
 from qat_tft.export.build.graph_rules import quantized_constants, unchanged_bytes, weight_bytes
 from qat_tft.export.graph_reader import GraphReader
 from qat_tft.export.inference.session import ForecastSession, Signature
-from qat_tft.export.metadata import OUTPUT, ModelMetadata
+from qat_tft.export.metadata import FAR_OUTSIDE, OUTPUT, ModelMetadata
 from qat_tft.export.verify.check_report import CheckReport
 from qat_tft.export.verify.compare import LARGE_BATCH, Array, Comparison, compare, window_inputs
 from qat_tft.export.verify.evidence import Evidence, FileFacts
@@ -208,6 +208,7 @@ def _metadata_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]
         "preparation of rows": (metadata.preparation, preprocessing.preparation),
         "means that fill missing values": (dict(metadata.fills), dict(preprocessing.fill_values())),
         "target transform": (metadata.target_transform, str(preprocessing.transform)),
+        "usual values": (dict(metadata.usual), preprocessing.usual_values(FAR_OUTSIDE) if metadata.usual else {}),
     }
     for what, (said, held) in promised.items():
         if said != held:

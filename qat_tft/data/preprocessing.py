@@ -147,6 +147,20 @@ class Preprocessing:
             found[self.schema.target] = tuple(self.transform.invert(center).tolist())
         return found
 
+    def usual_values(self, deviations: float) -> dict[str, tuple[tuple[float, float], ...]]:
+        """Return the raw values that lie so many training deviations below and above each real column's mean.
+
+        For all series where scaling is global, else for each code of a series. A transformed target's are taken back.
+        """
+        found = {}
+        for column, one in self.statistics.items():
+            center, scale = (torch.tensor(values, dtype=torch.float64) for values in (one.center, one.scale))
+            limits = torch.stack([center - deviations * scale, center + deviations * scale], -1)
+            limits = self.transform.invert(limits) if column == self.schema.target else limits
+            largest = torch.finfo(torch.float32).max
+            found[column] = tuple((low, high) for low, high in limits.clamp(-largest, largest).tolist())
+        return found
+
     def scaling(self) -> Scaling:
         """The scaling module for these statistics."""
         static, historical, future = (self._affine(group) for group in self.schema.groups)

@@ -133,6 +133,10 @@ class QATTemporalFusionTransformer(nn.Module):
         """Return the names of the layers whose products are quantized."""
         return list(self.quantizers())
 
+    def tables(self) -> dict[str, QuantizedTable]:
+        """Return the tables of tabulated selection networks whose rows are rounded, by name."""
+        return {name: module for name, module in self.model.named_modules() if isinstance(module, QuantizedTable)}
+
     def float_layers(self) -> list[tuple[str, str]]:
         """Return name and reason of every layer with parameters that stays in floating point."""
         return list(self._float_layers)

@@ -12,6 +12,9 @@ from qat_tft.schema import Columns, Schema
 NAMES = st.text(min_size=1, max_size=8)
 
 
+LIMITS = st.tuples(st.floats(-1e9, 0), st.floats(0, 1e9))
+
+
 @st.composite
 def described_models(draw: st.DrawFn) -> ModelMetadata:
     names = draw(st.lists(NAMES, min_size=4, max_size=9, unique=True))
@@ -36,6 +39,7 @@ def described_models(draw: st.DrawFn) -> ModelMetadata:
         weights=draw(NAMES),
         versions=draw(st.dictionaries(NAMES, NAMES, max_size=3)),
         fills=draw(st.dictionaries(NAMES, st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=3).map(tuple))),
+        usual=draw(st.dictionaries(NAMES, st.lists(LIMITS, min_size=1, max_size=3).map(tuple), max_size=3)),
     )
 
 

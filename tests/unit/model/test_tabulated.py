@@ -79,7 +79,7 @@ def test_far_outside_the_training_values_it_follows_the_exact_selection(far, con
     selection = make(knots=65)
     x = inputs(far * torch.randn(6, 4, SIZE.real, generator=torch.Generator().manual_seed(1)).sign())
     ours, theirs = selection(x, context, run_directly)[0], exact(selection)(x, context, run_directly)[0]
-    assert (ours - theirs).abs().max() < 0.01 * theirs.abs().max()
+    assert (ours - theirs).abs().max() < 0.02 * theirs.abs().max()
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 100])
