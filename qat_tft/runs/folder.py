@@ -187,10 +187,14 @@ class RunFolder:
     def load_config(self) -> RunConfig:
         """Return the run's configuration.
 
+        A run decides on the form of its products before it is written; one that does not tell is of a version that
+        had products on integers alone.
+
         Raises:
             RunFolderError: config.toml is missing or not a configuration of this version.
         """
-        return _parsed(self.path / layout.CONFIG, RunConfig.from_toml)
+        config = _parsed(self.path / layout.CONFIG, RunConfig.from_toml)
+        return config if config.quantization.products != "auto" else config.with_products("integer")
 
     def load_schema(self) -> Schema:
         """Return the run's schema.
@@ -252,7 +256,7 @@ class RunFolder:
         """Return the quantization-aware model in evaluation mode, its ranges frozen.
 
         Layers that the configuration leaves in floating point are not quantized, although the weights may hold ranges
-        for them; with `every_layer` those are.
+        for them; with `every_layer` those are. Integer storage has no ranges that tell: its layers stay as configured.
 
         Raises:
             RunFolderError: as `load_fp32_model`, or the run was not quantization-aware.
