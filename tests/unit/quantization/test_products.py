@@ -14,7 +14,7 @@ from qat_tft.quantization.prepare import LEFT_OUT, QATTemporalFusionTransformer
 from qat_tft.quantization.products import INTEGER_FROM, INTEGER_STORAGE, products_for
 from qat_tft.quantization.ranges import ActivationQuantizer, Phase
 from qat_tft.quantization.rounding_costs import by_layer, by_segment, rounding_only
-from qat_tft.quantization.scheme import TARGETS, scheme_for
+from qat_tft.quantization.scheme import scheme_for
 
 ROUNDING = 1e-5  # single precision: the same products in another layout, through every layer
 
@@ -27,14 +27,13 @@ def stored(make_model) -> QATTemporalFusionTransformer:
     return model
 
 
-@pytest.mark.parametrize("target", [target for target in TARGETS if target != "tensorrt"])
-def test_small_models_multiply_floats_and_large_ones_integers(target):
-    sizes = (8, INTEGER_FROM - 1, INTEGER_FROM, 2 * INTEGER_FROM)
-    assert [products_for(target, hidden) for hidden in sizes] == ["float", "float", "integer", "integer"]
-
-
-def test_tensorrt_multiplies_integers_throughout():
-    assert products_for("tensorrt", 8) == "integer"
+@pytest.mark.parametrize(
+    ("target", "smallest"),
+    [("x86", INTEGER_FROM), ("arm64", INTEGER_FROM), ("portable", INTEGER_FROM), ("x86-vnni", 32), ("tensorrt", 1)],
+)
+def test_small_models_multiply_floats_and_large_ones_integers(target, smallest):
+    sizes = (smallest - 1, smallest, 2 * smallest)
+    assert [products_for(target, hidden) for hidden in sizes] == ["float", "integer", "integer"]
 
 
 def test_an_unknown_target_has_no_form():
