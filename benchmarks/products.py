@@ -3,8 +3,9 @@
     python benchmarks/products.py --hidden 16,32,64,128
 
 The model has the shape of hourly data with a calendar: 7 observed and 4 known real columns, 168 steps of history, 24 of
-horizon; its weights are random, as time does not depend on them. One thread; files are timed in turn, and the time is
-what the process spent on the processor, of which other work on the machine takes nothing. Decision 039 quotes the output.
+horizon; its weights are random, as time does not depend on them. One thread; files are timed in turn. What counts is
+the time of the process on its processor, from which other work on the machine takes nothing. Decision 039 quotes the
+output.
 """
 
 import argparse
