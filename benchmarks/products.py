@@ -1,110 +1,70 @@
-"""Time of a forecast with products on integers and in floating point, against the FP32 file, by hidden size.
+"""Time of a forecast with the INT8 file of a run against its FP32 file, by hidden size and form of products.
 
-    python benchmarks/products.py --hidden 16,32,64,128
+    qat-tft train --parquet-file ett_h1.parquet --schema examples/ett_h1.toml --history 168 --horizon 24 \
+        --calendar hour,day_of_week,day_of_month,month --hidden 32 --products integer --use-qat --use-int8 \
+        --epochs 1 --qat-epochs 1 --batches-per-epoch 3 --name h32-integer      # time does not depend on the weights
+    python benchmarks/products.py runs/h32-integer runs/h32-float
 
-The model has the shape of hourly data with a calendar: 7 observed and 4 known real columns, 168 steps of history, 24 of
-horizon; its weights are random, as time does not depend on them. One thread; files are timed in turn. What counts is
-the time of the process on its processor, from which other work on the machine takes nothing. Decision 039 quotes the
-output.
+One thread; the two files are timed in turn. What counts is the time of the process on its processor, from which other
+work on the machine takes least in the fastest tenth of the calls. Decision 039 quotes the output.
 """
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
-import onnxruntime as ort
 import torch
-from torch import nn
 
-from qat_tft.config.model import ModelConfig
-from qat_tft.data.scaling import Affine, Scaling
-from qat_tft.export.build.contract import RawForecaster
-from qat_tft.export.build.graph import build_graph
-from qat_tft.export.inference.session import session_options
-from qat_tft.export.metadata import ModelMetadata
-from qat_tft.quantization.calibrate import calibrate
-from qat_tft.quantization.integer import integer_model
-from qat_tft.runs.build import build_qat_model, model_of_sizes
-from qat_tft.schema import Columns, GroupSize, Schema
+from qat_tft.export.inference.session import ForecastSession
+from qat_tft.export.verify.compare import window_inputs
+from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.layout import FileKind
 
-TARGET = "x86"
 BATCHES = (1, 32)
+KINDS: tuple[FileKind, ...] = ("fp32", "int8")
+FASTEST = 0.1
 SECONDS = 10.0
-OBSERVED, KNOWN = tuple(f"load{number}" for number in range(6)), tuple(f"calendar{number}" for number in range(4))
-SCHEMA = Schema(time="time", target="y", observed=Columns(real=OBSERVED), known=Columns(real=KNOWN))
-SIZES = GroupSize(0, ()), GroupSize(1 + len(OBSERVED) + len(KNOWN), ()), GroupSize(len(KNOWN), ())
 
 
-def files(shape: ModelConfig) -> dict[str, bytes]:
-    """The FP32 file and the INT8 file of each form, of the same weights."""
-    torch.manual_seed(0)
-    model = model_of_sizes(shape, SIZES).eval()
-    made = {"fp32": _file(model.folded(), shape, {"kind": "fp32"})}
-    steps = (8,), (8, shape.history), (8, shape.horizon)
-    inputs = tuple(torch.randn(*lead, size.total) for lead, size in zip(steps, SIZES, strict=True))
-    for products in ("integer", "float"):
-        qat = build_qat_model(model, TARGET, products=products).eval()
-        calibrate(qat, [inputs])
-        made[products] = _file(integer_model(qat), shape, {"kind": "int8", "target": TARGET, "products": products})
-    return made
-
-
-def medians(made: dict[str, bytes], batch: int, seconds: float) -> dict[str, float]:
-    """Milliseconds of processor time of each file for a batch."""
-    runs = {name: _forecast(content, batch) for name, content in made.items()}
-    spent: dict[str, list[int]] = {name: [] for name in runs}
+def milliseconds(run: RunFolder, batch: int, seconds: float) -> dict[str, float]:
+    """Processor time of a forecast with each file of a run."""
+    calls = {kind: _forecast(run, kind, batch) for kind in KINDS}
+    spent: dict[str, list[int]] = {kind: [] for kind in KINDS}
     end = time.monotonic() + seconds
     while time.monotonic() < end:
-        for name, run in runs.items():
+        for kind, call in calls.items():
             start = time.process_time_ns()
-            run()
-            spent[name].append(time.process_time_ns() - start)
-    return {name: statistics.median(times) / 1e6 for name, times in spent.items()}
+            call()
+            spent[kind].append(time.process_time_ns() - start)
+    return {kind: float(np.quantile(times, FASTEST)) / 1e6 for kind, times in spent.items()}
 
 
-def _file(model: nn.Module, shape: ModelConfig, described: dict[str, str]) -> bytes:
-    metadata = ModelMetadata(
-        schema=SCHEMA,
-        vocabularies={},
-        series=None,
-        quantiles=shape.quantiles,
-        history=shape.history,
-        horizon=shape.horizon,
-        **described,  # type: ignore[arg-type]
-    )
-    scaling = Scaling(*(Affine(torch.zeros(1, size.total), torch.ones(1, size.total)) for size in SIZES))
-    return build_graph(RawForecaster(model, scaling, metadata).eval(), metadata).SerializeToString()
-
-
-def _forecast(content: bytes, batch: int) -> Callable[[], object]:
-    session = ort.InferenceSession(
-        content, session_options(optimized=True, threads=1), providers=["CPUExecutionProvider"]
-    )
-    random = np.random.default_rng(0)
-    inputs = {
-        node.name: random.normal(size=(batch, *node.shape[1:])).astype(np.float32) for node in session.get_inputs()
-    }
-    session.run(None, inputs)
-    return lambda: session.run(None, inputs)
+def _forecast(run: RunFolder, kind: FileKind, batch: int) -> Callable[[], object]:
+    session = ForecastSession(run.onnx_file(kind), threads=1)
+    inputs = window_inputs(run.load_check_windows(), torch.arange(batch), session.metadata)
+    session.forecast(inputs)
+    return lambda: session.forecast(inputs)
 
 
 def main() -> None:
-    """Print a line per hidden size."""
+    """Print a line per run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--hidden", default="16,32,64,128", help="hidden sizes, separated by commas")
-    parser.add_argument("--seconds", type=float, default=SECONDS, help="time for each hidden size and batch")
+    parser.add_argument("runs", nargs="+", type=Path, help="run folders with both files")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="time for each run and batch")
     arguments = parser.parse_args()
-    print("| hidden | batch | FP32, ms | on integers / FP32 | in floating point / FP32 | bytes, both / FP32 |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
-    for hidden in map(int, arguments.hidden.split(",")):
-        made = files(ModelConfig(history=168, horizon=24, hidden=hidden, heads=4))
-        sizes = ", ".join(f"{len(made[form]) / len(made['fp32']):.2f}" for form in ("integer", "float"))
-        for batch in BATCHES:
-            found = medians(made, batch, arguments.seconds)
-            ratios = " | ".join(f"{found[form] / found['fp32']:.2f}" for form in ("integer", "float"))
-            print(f"| {hidden} | {batch} | {found['fp32']:.2f} | {ratios} | {sizes} |", flush=True)
+    print("| hidden | products | FP32, ms, batch 1, 32 | INT8 / FP32, batch 1, 32 | bytes INT8 / FP32 |")
+    print("| ---: | --- | ---: | ---: | ---: |")
+    for path in arguments.runs:
+        run = RunFolder.open(path)
+        config = run.load_config()
+        found = [milliseconds(run, batch, arguments.seconds) for batch in BATCHES]
+        times = ", ".join(f"{one['fp32']:.2f}" for one in found)
+        ratios = ", ".join(f"{one['int8'] / one['fp32']:.2f}" for one in found)
+        sizes = [run.onnx_file(kind).stat().st_size for kind in KINDS]
+        form = config.quantization.products
+        print(f"| {config.model.hidden} | {form} | {times} | {ratios} | {sizes[1] / sizes[0]:.2f} |", flush=True)
 
 
 if __name__ == "__main__":
