@@ -44,6 +44,12 @@ def add_constant(model: ModelProto, name: str, value: npt.NDArray[Any]) -> str:
     return name
 
 
+def set_constant(model: ModelProto, name: str, value: npt.NDArray[Any]) -> None:
+    """Give an initializer another value."""
+    (tensor,) = (tensor for tensor in model.graph.initializer if tensor.name == name)
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(value), name))
+
+
 def replace_nodes(model: ModelProto, old: list[NodeProto], new: Iterable[NodeProto]) -> None:
     """Put nodes in the place of others, where the last of these stood."""
     nodes = model.graph.node

@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from qat_tft.data.preparation import NO_PREPARATION, Preparation
 from qat_tft.errors import OnnxFileError, SchemaError
+from qat_tft.quantization.products import Products
 from qat_tft.schema import Group, GroupSize, Schema
 
 METADATA_KEY = "qat_tft"
@@ -52,6 +53,8 @@ class ModelMetadata:
         target: target profile of the machine that the file is for; empty for ``fp32``.
         lstm: ``weights`` where LSTM weights are stored as int8 and the cell computes in floating point, ``dynamic``
             where onnxruntime's integer LSTM computes it, whose ranges depend on all rows of a batch.
+        products: ``integer`` where products are those of 8-bit integers, ``float`` where 8-bit weights are multiplied
+            in floating point; files of before there was a choice have the former.
         quantized_layers: names of the layers that compute on integers.
         float_layers: name and reason of every layer, and every kind of operation, that stayed float.
         weights: SHA-256 of the run folder's weights file from which the graph was made.
@@ -73,6 +76,7 @@ class ModelMetadata:
     horizon: int
     target: str = ""
     lstm: LstmForm = "weights"
+    products: Products = "integer"
     quantized_layers: tuple[str, ...] = ()
     float_layers: tuple[tuple[str, str], ...] = ()
     weights: str = ""
@@ -96,6 +100,7 @@ class ModelMetadata:
                 "horizon": self.horizon,
                 "target": self.target,
                 "lstm": self.lstm,
+                "products": self.products,
                 "quantized_layers": list(self.quantized_layers),
                 "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
                 "weights": self.weights,
@@ -141,9 +146,9 @@ class ModelMetadata:
 
     @classmethod
     def _from_fields(cls, fields: Any) -> "ModelMetadata":
-        kind, lstm = fields["kind"], fields.get("lstm", "weights")
-        if kind not in get_args(Precision) or lstm not in get_args(LstmForm):
-            raise ValueError(f"kind {kind!r}, lstm {lstm!r}")
+        kind, lstm, products = fields["kind"], fields.get("lstm", "weights"), fields.get("products", "integer")
+        if kind not in get_args(Precision) or lstm not in get_args(LstmForm) or products not in get_args(Products):
+            raise ValueError(f"kind {kind!r}, lstm {lstm!r}, products {products!r}")
         series = fields["series"]
         return cls(
             kind=kind,
@@ -155,6 +160,7 @@ class ModelMetadata:
             horizon=int(fields["horizon"]),
             target=fields["target"],
             lstm=lstm,
+            products=products,
             quantized_layers=tuple(fields["quantized_layers"]),
             float_layers=tuple((layer["name"], layer["reason"]) for layer in fields["float_layers"]),
             weights=fields["weights"],

@@ -1,12 +1,18 @@
 """What an export wrote: the result that is printed and returned."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
 from rich.table import Column, Table
+from rich.text import Text
+
+from qat_tft.quantization.products import INTEGER_STORAGE, Products
+
+GRAPH_IS_LARGER = "the graph of so small a model is larger than its weights"
+"""Why integer storage may make no file smaller."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,7 @@ class ExportResult:
         run: the run folder.
         files: in the order in which they were written.
         target: target profile of the INT8 file; empty without one.
+        products: whether the INT8 file's products are on integers, or in floating point over weights of 8 bits.
         quantized_layers: names of the layers that became integer.
         float_layers: name and reason of each layer, and kind of operation, that stayed float in the INT8 file.
         seconds: wall time of the whole export.
@@ -37,6 +44,7 @@ class ExportResult:
     run: Path
     files: tuple[ExportedFile, ...]
     target: str
+    products: Products
     quantized_layers: tuple[str, ...]
     float_layers: tuple[tuple[str, str], ...]
     seconds: float
@@ -57,6 +65,7 @@ class ExportResult:
                 for file in self.files
             ],
             "target": self.target,
+            "products": self.products,
             "quantized_layers": list(self.quantized_layers),
             "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
             "seconds": round(self.seconds, 1),
@@ -68,10 +77,18 @@ class ExportResult:
         for file in self.files:
             cells = (f"{file.bytes / 1000:.0f}", str(file.nodes), str(file.opset), str(file.ir_version))
             files.add_row(str(file.path), *cells)
-        if not self.quantized_layers:
+        if not self.float_layers:
             return [files]
         title = f"{len(self.quantized_layers)} layers are INT8 ({self.target})"
-        return [files, float_table(reasons_to_names(self.float_layers), title)]
+        if self.products == "float":
+            title = f"INT8 ({self.target}): {INTEGER_STORAGE}"
+        notes = [Text(f"Note: {larger}.", style="yellow") for larger in self._larger()]
+        return [files, *notes, float_table(reasons_to_names(self.float_layers), title)]
+
+    def _larger(self) -> Iterator[str]:
+        sizes = {file.kind: file.bytes for file in self.files}
+        if len(sizes) > 1 and sizes["int8"] >= sizes["fp32"]:
+            yield f"the INT8 file has {sizes['int8']:,} bytes, the FP32 file {sizes['fp32']:,}: {GRAPH_IS_LARGER}"
 
 
 def reasons_to_names(float_layers: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:

@@ -12,6 +12,7 @@ from onnx import ModelProto
 from qat_tft.errors import ExportError
 from qat_tft.export.build.contract import RawForecaster, example_inputs
 from qat_tft.export.build.passes.cleanup import remove_full_range_clips, strip
+from qat_tft.export.build.passes.drop_unit_axes import drop_unit_axes
 from qat_tft.export.build.passes.fold_rearrangements import fold_rearrangements
 from qat_tft.export.build.passes.integer_products import multiply_integers
 from qat_tft.export.build.passes.keep_unit_axes import keep_unit_axes
@@ -63,6 +64,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     order_lstm_weights(graph)
     squeeze_outputs(graph)
     _place_weights(graph, metadata)
+    drop_unit_axes(graph)
     rewrite_patterns(graph)
     widen_rows(graph)
     keep_unit_axes(graph)

@@ -23,6 +23,7 @@ from qat_tft.export.metadata import FAR_OUTSIDE, LstmForm, ModelMetadata, Precis
 from qat_tft.model.recurrence import Recurrence
 from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.prepare import FLOAT_OPERATIONS, LSTM_CELL
+from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.quantization.scheme import require_safe, scheme_for
 from qat_tft.runs.files import read_bytes
 from qat_tft.runs.folder import RunFolder
@@ -73,7 +74,15 @@ def plan_int8(run: RunFolder, target: str | None = None, lstm: LstmForm = "weigh
     """Return the plan of the INT8 file; arguments and errors are those of `export_run`."""
     qat = run.load_qat_model()
     wanted = qat.scheme if target is None else scheme_for(target)
-    require_safe(qat.scheme, wanted, where=str(run.path))
+    if qat.products == "integer":  # no other codes are multiplied
+        require_safe(qat.scheme, wanted, where=str(run.path))
+    elif lstm == "dynamic":
+        raise ExportError(
+            f"this run has {INTEGER_STORAGE}: an LSTM that multiplies integers is not what it was trained with",
+            where=str(run.path),
+            allowed="--lstm weights",
+            next_step="Export without --lstm dynamic, or train with --products integer",
+        )
     if lstm == "dynamic" and not wanted.dynamic_lstm:
         raise ExportError(
             f"the target {wanted.target!r} has no integer LSTM",
@@ -86,6 +95,7 @@ def plan_int8(run: RunFolder, target: str | None = None, lstm: LstmForm = "weigh
         kind="int8",
         target=wanted.target,
         lstm=lstm,
+        products=qat.products,
         weights=weights_fingerprint(run, "int8"),
         quantized_layers=tuple(qat.quantized_layers()),
         float_layers=(*qat.float_layers(), *_float_operations(lstm)),
@@ -102,15 +112,16 @@ def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
     graphs = [_verified(plan, scaling) for plan in plans]
     contents = [graph.SerializeToString() for graph in graphs]
     sizes: dict[str, int] = {plan.metadata.kind: len(content) for plan, content in zip(plans, contents, strict=True)}
-    if len(sizes) > 1:
+    last = plans[-1].metadata
+    if len(sizes) > 1 and last.products == "integer":
         _refuse_no_saving(fp32=sizes["fp32"], int8=sizes["int8"], path=plans[-1].path)
     for plan, content in zip(plans, contents, strict=True):
         write_file(plan.path, content)
-    last = plans[-1].metadata
     return ExportResult(
         run=run.path,
         files=tuple(_describe(graph, plan, sizes) for graph, plan in zip(graphs, plans, strict=True)),
         target=last.target,
+        products=last.products,
         quantized_layers=last.quantized_layers,
         float_layers=last.float_layers,
         seconds=time.monotonic() - start,
@@ -175,7 +186,8 @@ def _refuse_no_saving(*, fp32: int, int8: int, path: Path) -> None:
         raise ExportError(
             f"the INT8 graph has {int8} bytes, the FP32 graph {fp32}: quantization saved nothing",
             where=str(path),
-            next_step="The model is too small to gain from INT8; raise hidden, or deploy the FP32 file.",
+            next_step="The model is too small to gain from INT8; raise hidden, train with --products float, or deploy "
+            "the FP32 file.",
         )
 
 

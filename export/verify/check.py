@@ -172,7 +172,7 @@ class _Check:
 
 def _facts_of(metadata: ModelMetadata) -> FileFacts:
     fits = bool(metadata.target) and scheme_for(metadata.target).pairs_fit
-    return FileFacts(metadata.kind, metadata.target, metadata.lstm != "dynamic", fits)
+    return FileFacts(metadata.kind, metadata.target, metadata.lstm != "dynamic", fits, metadata.products)
 
 
 def _contract_breaches(file: ForecastSession) -> Iterator[str]:
@@ -213,6 +213,8 @@ def _metadata_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]
     for what, (said, held) in promised.items():
         if said != held:
             yield f"the {what} in the file's metadata are not those of {run.path}"
+    if metadata.kind == "int8" and metadata.products != config.quantization.products:
+        yield f"the file's products are not in the form that quantization.products of {run.path} says"
     left_out = {name for name, reason in metadata.float_layers if reason == LEFT_OUT}
     if metadata.kind == "int8" and left_out != set(config.quantization.float_layers):
         yield f"the file leaves other layers in floating point than quantization.float_layers of {run.path} says"

@@ -11,9 +11,10 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from qat_tft.errors import CheckFailed, some_of
-from qat_tft.export.build.export_report import float_table
+from qat_tft.export.build.export_report import GRAPH_IS_LARGER, float_table
 from qat_tft.export.verify.evidence import Evidence, FileFacts
 from qat_tft.export.verify.metrics import METRICS, Group, Value
+from qat_tft.quantization.products import INTEGER_STORAGE
 
 _DYNAMIC = (
     "The LSTMs of this file round within ranges that they take from each batch (--lstm dynamic): a forecast depends "
@@ -83,6 +84,7 @@ class CheckReport:
             "target": self.facts.target,
             "reasons": [*self.reasons],
             "lstm": self.lstm,
+            "products": self.facts.products,
             "rows": self.rows,
             "seconds": self.seconds,
             "threads": self.threads,
@@ -106,9 +108,15 @@ class CheckReport:
         parts = [self._accuracy(), self._runtimes(), self._risk(), self._size_and_speed(), self._products()]
         parts.append(float_table(self.float_layers))
         notes = [] if self.facts.exact else [Text(_DYNAMIC, style="yellow")]
-        if self.caveat:
-            notes.append(Text(f"Note: {self.caveat}.", style="yellow"))
+        notes += [Text(f"Note: {note}.", style="yellow") for note in (*self._storage(), self.caveat) if note]
         return [*(part for part in parts if part.row_count), *notes, self._verdict()]
+
+    def _storage(self) -> Iterator[str]:
+        if self.facts.products == "float":
+            yield f"the file has {INTEGER_STORAGE}"
+            ratio = self.found.file_ratio
+            if ratio is not None and ratio >= 1.0:
+                yield f"the INT8 file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
 
     def layer_table(self) -> Table:
         """Every layer with integer weights, worst first."""

@@ -8,6 +8,7 @@ from qat_tft.export.verify.layers import LayerReport
 from qat_tft.export.verify.operators import Operators
 from qat_tft.export.verify.runtimes.other import OtherRuntime
 from qat_tft.export.verify.tensors.comparison import TensorReport
+from qat_tft.quantization.products import Products
 
 GRAPH_BYTES = 256 * 1024
 """What the graph of a file may take: it does not shrink with the weights."""
@@ -23,12 +24,14 @@ class FileFacts:
         kind: ``fp32`` or ``int8``; target: its target profile, empty for ``fp32``.
         exact: whether the file rounds where the QAT model does, so that no row depends on the others of its batch.
         pairs_fit: whether the target promises that no two products leave 16 bits.
+        products: ``integer``, or ``float`` where weights of 8 bits are multiplied in floating point.
     """
 
     kind: str
     target: str = ""
     exact: bool = True
     pairs_fit: bool = False
+    products: Products = "integer"
 
 
 @dataclass(frozen=True)

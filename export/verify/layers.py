@@ -33,14 +33,21 @@ from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
-from qat_tft.quantization.stored import STORED, StoredAffine, StoredLinear
+from qat_tft.quantization.stored import (
+    STORED,
+    StoredAffine,
+    StoredLayer,
+    StoredLinear,
+    StoredLSTM,
+    StoredVariableLinear,
+)
 
 EQUAL = 0.01
 """Share of a step up to which two results count as equal: sums of the same products in another order."""
 
 _WINDOWS, _VALUES = 16, 2**22
 
-Layer = QuantizedLinear | QuantizedVariableLinear | QuantizedLSTM | StoredLinear | StoredAffine
+Layer = QuantizedLinear | QuantizedVariableLinear | QuantizedLSTM | StoredLayer
 Inputs = Mapping[str, npt.NDArray[Any]]
 
 
@@ -120,8 +127,8 @@ def most_windows(qat: QATTemporalFusionTransformer) -> int:
 
 def compared_layers(qat: QATTemporalFusionTransformer) -> list[str]:
     """Return the names of the layers that are compared: the quantized ones, and those of which the weight is stored."""
-    kinds = (StoredLinear, StoredAffine)
-    return [*qat.quantized_layers(), *(name for name, module in qat.model.named_modules() if isinstance(module, kinds))]
+    stored = (name for name, module in qat.model.named_modules() if isinstance(module, StoredLayer))
+    return [*qat.quantized_layers(), *stored]
 
 
 def _layers(qat: QATTemporalFusionTransformer) -> dict[str, Layer]:
@@ -130,7 +137,7 @@ def _layers(qat: QATTemporalFusionTransformer) -> dict[str, Layer]:
 
 def _weight(layer: Layer) -> Tensor:
     """Return the weight [..., out, in] that the input meets; of an affine map per variable [V, 2, H]."""
-    if isinstance(layer, QuantizedLSTM):
+    if isinstance(layer, QuantizedLSTM | StoredLSTM):
         return layer.weight_ih
     return AffineVariables.rows(layer) if isinstance(layer, StoredAffine) else layer.weight
 
@@ -139,6 +146,8 @@ def _steps_after(layer: Layer) -> int:
     """Return how many nodes belong to a layer after its product."""
     if isinstance(layer, QuantizedVariableLinear):
         return 2  # the scales, then bias and zero points
+    if isinstance(layer, StoredVariableLinear):
+        return 1
     return int(isinstance(layer, QuantizedLinear | StoredLinear) and layer.bias is not None)
 
 
@@ -164,10 +173,10 @@ def _with_phase(layer: Layer, phase: Phase, places: list[ProductValues], values:
     """Return what the layer puts out in a phase for the input that the file's layer had."""
     with _phase(layer, phase):
         x = _input(places, values)
-        if isinstance(layer, QuantizedLSTM):
+        if isinstance(layer, QuantizedLSTM | StoredLSTM):
             hidden, cell = (torch.from_numpy(values[name]) for name in places[0].product.states)
             return layer(x, (hidden, cell))[0]  # type: ignore[no-any-return]
-        if isinstance(layer, QuantizedVariableLinear):
+        if isinstance(layer, QuantizedVariableLinear | StoredVariableLinear):
             (whole,) = layer.chunks([len(x)])
             return whole(x)
         return x @ layer.rows() if isinstance(layer, StoredAffine) else layer(x)
@@ -175,7 +184,7 @@ def _with_phase(layer: Layer, phase: Phase, places: list[ProductValues], values:
 
 @contextmanager
 def _phase(layer: Layer, phase: Phase) -> Iterator[None]:
-    holder = layer if isinstance(layer, StoredLinear | StoredAffine) else layer.input
+    holder = layer if isinstance(layer, StoredLayer) else layer.input
     before = holder.phase
     holder.phase = phase
     try:
@@ -204,10 +213,8 @@ def _output(places: list[ProductValues], values: Values) -> Tensor:
 
 def _step(layer: Layer, x: Tensor) -> Tensor:
     """Return the step of each output, shaped to stand against the layer's output."""
-    if isinstance(layer, StoredLinear | StoredAffine):
-        _, scale = integer_weight(_weight(layer), STORED)  # [out, 1], or [V, 2, 1]
-        largest = scale.squeeze(-1) if isinstance(layer, StoredLinear) else scale.amax(1, keepdim=True)
-        return largest * x.abs().amax()
+    if isinstance(layer, StoredLayer):
+        return _step_of_weight(layer) * x.abs().amax()
     codes, scale = integer_weight(_weight(layer), layer.codes)
     largest = codes.float().abs().amax(-1) * scale.squeeze(-1)  # [..., out]
     if isinstance(layer, QuantizedVariableLinear):
@@ -215,3 +222,13 @@ def _step(layer: Layer, x: Tensor) -> Tensor:
     if isinstance(layer, QuantizedLSTM):
         largest = largest.view(4, -1).amax(0)  # [H]
     return largest * layer.input.scale
+
+
+def _step_of_weight(layer: StoredLayer) -> Tensor:
+    """Return what one code of the weight is worth for each output, shaped to stand against the layer's output."""
+    _, scale = integer_weight(_weight(layer), STORED)  # [out, 1], [V, out, 1] or [V, 2, 1]
+    if isinstance(layer, StoredAffine):
+        return scale.amax(1, keepdim=True)
+    if isinstance(layer, StoredVariableLinear):
+        return scale.transpose(1, 2)  # [V, 1, out]
+    return scale.view(4, -1).amax(0) if isinstance(layer, StoredLSTM) else scale.squeeze(-1)

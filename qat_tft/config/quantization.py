@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from qat_tft.config.fields import Fraction, Names, PositiveInt, Section
+from qat_tft.quantization.products import Products, products_for
 from qat_tft.quantization.scheme import TARGETS
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ class QuantizationConfig(Section):
     use_qat: bool = Field(default=False, description="add quantization-aware training after the floating-point epochs")
     use_int8: bool = Field(default=False, description="also export the INT8 ONNX file at the end")
     target: TargetName = Field(default="x86", description="profile of the machine that runs the file")
+    products: Literal["auto", "integer", "float"] = Field(
+        default="auto",
+        description="products of the INT8 file: on integers, or in floating point over weights of 8 bits; "
+        "auto: the faster one for hidden size and target",
+    )
     qat_epochs: int = Field(default=3, ge=0, description="quantization-aware epochs; 0: calibration only (PTQ)")
     qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")
     qat_ranges: Literal["observed", "learned"] = Field(
@@ -34,6 +40,10 @@ class QuantizationConfig(Section):
     calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
     float_layers: Names = Field(default=(), description="layers to leave in floating point; separated by commas")
     frozen: Fraction = Field(default=0.5, description="share of the QAT steps, at the end, that run with frozen ranges")
+
+    def products_at(self, hidden: int) -> Products:
+        """Return the form of the products of a model with that hidden size: what is set, or what `auto` stands for."""
+        return products_for(self.target, hidden) if self.products == "auto" else self.products
 
     @model_validator(mode="after")
     def _int8_needs_qat(self) -> Self:

@@ -13,6 +13,7 @@ from qat_tft.config.model import ModelConfig
 from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.config.training import ModeName, TrainingConfig
 from qat_tft.errors import ConfigError
+from qat_tft.quantization.products import Products
 
 DEMO: dict[str, dict[str, Any]] = {
     "training": {"epochs": 3, "batches_per_epoch": 80},
@@ -20,7 +21,7 @@ DEMO: dict[str, dict[str, Any]] = {
 }
 """What a run on the embedded temperatures takes where nothing else is given: minutes on two CPU cores."""
 
-_BEFORE: dict[str, dict[str, Any]] = {"model": {"selection": "exact"}}
+_BEFORE: dict[str, dict[str, Any]] = {"model": {"selection": "exact"}, "quantization": {"products": "integer"}}
 """What holds in the configuration of a run that was trained before these settings existed."""
 
 
@@ -87,6 +88,11 @@ class RunConfig(Section):
         """Return the same configuration with that season decided on; 0 for none."""
         model = self.model.model_copy(update={"seasonal_difference": season})
         return self.model_copy(update={"model": model})
+
+    def with_products(self, products: Products) -> Self:
+        """Return the same configuration with the form of the products decided on."""
+        quantization = self.quantization.model_copy(update={"products": products})
+        return self.model_copy(update={"quantization": quantization})
 
     def with_split(self, validation_from: str, test_from: str) -> Self:
         """Return the same configuration with the times at which the shares of validation and test cut."""

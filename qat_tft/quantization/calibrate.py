@@ -44,14 +44,18 @@ def calibrate(
     """Set every activation range from the batches; the model is left in the phase and mode it was in.
 
     A batch with an input that is not finite is refused whole: one such value would make a range infinite. What
-    training observes afterwards moves the ranges on from here by the moving average, whatever made them.
+    training observes afterwards moves the ranges on from here by the moving average, whatever made them. A model whose
+    products are in floating point has no range to set, and takes no batch.
 
     Raises:
         CalibrationError: no batch was usable, or some part of the model never ran.
         ValueError: there is no calibrator of that name.
     """
     used, refused = 0, []
-    with observing(model), collecting(model, Calibrator(calibrator)), torch.no_grad():
+    calibrator = Calibrator(calibrator)
+    if not model.quantizers():
+        return CalibrationReport(0, ())
+    with observing(model), collecting(model, calibrator), torch.no_grad():
         for position, inputs in enumerate(batches):
             if all(bool(torch.isfinite(tensor).all()) for tensor in inputs):
                 model(*inputs)

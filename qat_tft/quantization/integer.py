@@ -10,7 +10,7 @@ from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer, require_calibrated
-from qat_tft.quantization.stored import StoredLinear
+from qat_tft.quantization.stored import StoredLinear, StoredLSTM
 
 
 def integer_model(qat_model: QATTemporalFusionTransformer) -> TemporalFusionTransformer:
@@ -27,6 +27,6 @@ def integer_model(qat_model: QATTemporalFusionTransformer) -> TemporalFusionTran
     tabulate_selections(model)
     cut_selections(model)
     for name, module in list(model.named_modules()):
-        if isinstance(module, QuantizedLinear | QuantizedLSTM | StoredLinear):
+        if isinstance(module, QuantizedLinear | QuantizedLSTM | StoredLinear | StoredLSTM):
             replace_module(model, name, module.to_integer())
     return model

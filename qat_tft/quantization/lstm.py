@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from qat_tft.quantization.layers import IntegerInput, code_range, decomposed, integer_weight, quantized_weight
 from qat_tft.quantization.ranges import ActivationQuantizer
-from qat_tft.quantization.scheme import Scheme
+from qat_tft.quantization.scheme import IntegerRange, Scheme
 
 States = tuple[Tensor, Tensor]
 
@@ -46,21 +46,26 @@ class QuantizedLSTM(nn.Module):
 
     def to_integer(self) -> IntegerLSTM:
         """Return the layer with its weights as int8."""
-        return IntegerLSTM(self)
+        return IntegerLSTM(self, self.codes, IntegerInput(self.input))
 
 
 class IntegerLSTM(nn.Module):
-    """An LSTM over weights [4H, H] stored as int8 with one scale per row; its arithmetic is floating point."""
+    """An LSTM over weights [4H, H] stored as int8 with one scale per row; its arithmetic is floating point.
 
-    def __init__(self, layer: QuantizedLSTM) -> None:
+    Args:
+        layer: holds the weights and biases, under the names of `QuantizedLSTM`.
+        codes: the range of the weights' codes.
+        rounding: what its input goes through.
+    """
+
+    def __init__(self, layer: nn.Module, codes: IntegerRange, rounding: nn.Module) -> None:
         super().__init__()
-        self.codes = layer.codes
-        self.input = IntegerInput(layer.input)
+        self.codes, self.input = codes, rounding
         for name in ("weight_ih", "weight_hh"):
-            codes, scale = integer_weight(getattr(layer, name), layer.codes)
-            self.register_buffer(name, codes)
+            weight, scale = integer_weight(getattr(layer, name), codes)
+            self.register_buffer(name, weight)
             self.register_buffer(f"{name}_scale", scale.squeeze(-1))
-        self.register_buffer("zero_point", torch.zeros(codes.shape[0], dtype=torch.int64))
+        self.register_buffer("zero_point", torch.zeros(weight.shape[0], dtype=torch.int64))
         for name in ("bias_ih", "bias_hh"):
             self.register_buffer(name, getattr(layer, name).detach().clone())
 

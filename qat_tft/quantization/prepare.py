@@ -18,15 +18,28 @@ from qat_tft.model.tft import Forecast, TemporalFusionTransformer
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
 from qat_tft.quantization.learned import LearnedQuantizer
 from qat_tft.quantization.lstm import QuantizedLSTM
+from qat_tft.quantization.products import INTEGER_STORAGE, Products
 from qat_tft.quantization.ranges import ActivationQuantizer, Phase
 from qat_tft.quantization.scheme import Scheme
-from qat_tft.quantization.stored import StoredAffine, StoredLinear
+from qat_tft.quantization.stored import (
+    StoredAffine,
+    StoredLayer,
+    StoredLinear,
+    StoredLSTM,
+    StoredVariableLinear,
+)
 from qat_tft.quantization.tables import QuantizedTable
 
 _QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
     nn.Linear: QuantizedLinear.from_float,
     VariableLinear: QuantizedVariableLinear.from_float,
     nn.LSTM: QuantizedLSTM.from_float,
+}
+
+_STORED_PRODUCTS: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
+    nn.Linear: lambda layer, _: StoredLinear(layer),
+    VariableLinear: lambda layer, _: StoredVariableLinear(layer),
+    nn.LSTM: lambda layer, _: StoredLSTM(layer),
 }
 
 _STORED: dict[type[nn.Module], Callable[[Any], nn.Module]] = {InputLinear: StoredLinear, AffineVariables: StoredAffine}
@@ -67,6 +80,7 @@ class QATTemporalFusionTransformer(nn.Module):
         scheme: the target profile's ranges.
         skip: names of modules, as `named_modules` of the merged model gives them, to leave in floating point.
         learned_ranges: whether the scales of activations are trained (`LearnedQuantizer`) instead of observed.
+        products: `integer`, or `float` for integer storage: weights alone are rounded, and there are no ranges.
 
     Raises:
         ValueError: a name in `skip` is no layer that would be quantized, or no layer is left to quantize.
@@ -80,12 +94,13 @@ class QATTemporalFusionTransformer(nn.Module):
         skip: frozenset[str] = frozenset(),
         *,
         learned_ranges: bool = False,
+        products: Products = "integer",
     ) -> None:
         super().__init__()
-        self.scheme = scheme
+        self.scheme, self.products = scheme, products
         self.model = merge_second_into_gate(fp32_model)
-        self._float_layers = _quantize(self.model, scheme, skip)
-        if not self.quantizers():
+        self._float_layers = _quantize(self.model, scheme, skip, products)
+        if not self.roundings():
             raise ValueError("every layer is left in floating point: there is nothing to quantize")
         if learned_ranges:
             for layer in self.quantized_layers():
@@ -113,12 +128,12 @@ class QATTemporalFusionTransformer(nn.Module):
     @property
     def phase(self) -> Phase:
         """The phase of the quantizers."""
-        return next(iter(self.quantizers().values())).phase
+        return next(iter(self.roundings().values())).phase
 
     def set_phase(self, phase: Phase | str) -> None:
         """Put every quantizer, and every layer of which only the weight is rounded, into a phase."""
         for module in self.model.modules():
-            if isinstance(module, ActivationQuantizer | StoredLinear | StoredAffine | QuantizedTable):
+            if isinstance(module, ActivationQuantizer | StoredLayer | QuantizedTable):
                 module.phase = Phase(phase)
 
     def quantizers(self) -> dict[str, ActivationQuantizer]:
@@ -130,12 +145,22 @@ class QATTemporalFusionTransformer(nn.Module):
         }
 
     def quantized_layers(self) -> list[str]:
-        """Return the names of the layers whose products are quantized."""
+        """Return the names of the layers whose products are quantized; none where products are in floating point."""
         return list(self.quantizers())
 
     def tables(self) -> dict[str, QuantizedTable]:
         """Return the tables of tabulated selection networks whose rows are rounded, by name."""
         return {name: module for name, module in self.model.named_modules() if isinstance(module, QuantizedTable)}
+
+    def roundings(self) -> dict[str, ActivationQuantizer | StoredLayer | QuantizedTable]:
+        """Return what decides by its phase whether a layer rounds, by the name of each layer that `skip` may name.
+
+        That is the quantizer of the layer's input, the table or, where only its weight is rounded, the layer itself.
+        """
+        if self.products == "integer":
+            return {**self.tables(), **self.quantizers()}
+        stored = [name for name, reason in self._float_layers if reason == INTEGER_STORAGE]
+        return {**self.tables(), **{name: self.model.get_submodule(name) for name in stored}}  # type: ignore[dict-item]
 
     def float_layers(self) -> list[tuple[str, str]]:
         """Return name and reason of every layer with parameters that stays in floating point."""
@@ -190,8 +215,9 @@ def _tabulated(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, TabulatedSelection)]
 
 
-def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str]) -> list[tuple[str, str]]:
-    """Replace layers in place; return name and reason of those that stay in floating point."""
+def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str], products: Products) -> list[tuple[str, str]]:
+    """Replace layers in place; return name and reason of those that compute in floating point."""
+    forms = _QUANTIZED if products == "integer" else _STORED_PRODUCTS
     stays: list[tuple[str, str]] = []
     quantizable: set[str] = set()
     tabulated = tuple(f"{name}.{part}" for name in _tabulated(model) for part in IN_A_TABLE)
@@ -219,7 +245,9 @@ def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str]) -> list[tu
             raise TypeError(f"{name} is a {kind.__name__}, which has no quantized form: name it in `skip`")
         else:
             quantizable.add(name)
-            replace_module(model, name, _QUANTIZED[kind](module, scheme))
+            replace_module(model, name, forms[kind](module, scheme))
+            if products == "float":
+                stays.append((name, INTEGER_STORAGE))
     unknown = sorted(skip - quantizable)
     if unknown:
         raise ValueError(f"there is no layer called {unknown[0]!r} to leave out; the layers are {sorted(quantizable)}")

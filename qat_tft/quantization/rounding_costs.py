@@ -1,6 +1,6 @@
 """What quantizing each layer alone costs, and which few layers to leave in floating point for a given drop.
 
-A layer's own quantizer decides whether it rounds, so any choice of layers is tried on one model by setting phases.
+A layer's own phase decides whether it rounds, so any choice of layers is tried on one model by setting phases.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Groups = Mapping[str, tuple[str, ...]]
 
 
 def by_layer(model: QATTemporalFusionTransformer) -> dict[str, tuple[str, ...]]:
-    """Return each quantized layer as a group of its own."""
-    return {name: (name,) for name in model.quantized_layers()}
+    """Return each layer that rounds, and could stay in floating point, as a group of its own."""
+    return {name: (name,) for name in model.roundings()}
 
 
 def by_segment(model: QATTemporalFusionTransformer) -> dict[str, tuple[str, ...]]:
-    """Return the quantized layers by the segment they belong to, which their names begin with."""
+    """Return these layers by the segment they belong to, which their names begin with."""
     groups: dict[str, tuple[str, ...]] = {}
-    for name in model.quantized_layers():
+    for name in model.roundings():
         segment = name.split(".")[0]
         groups[segment] = (*groups.get(segment, ()), name)
     return groups
@@ -128,18 +128,18 @@ def leave_float(
 
 @contextmanager
 def rounding_only(model: QATTemporalFusionTransformer, layers: Iterable[str], *, stored: bool = True) -> Iterator[None]:
-    """Round in these layers and in no other that multiplies integers; the phase before is restored.
+    """Round in these layers and in no other that could stay in floating point; the phase before is restored.
 
-    `stored` tells whether weights that are only stored as integers are rounded, as they are in every INT8 file.
+    `stored` tells whether weights of the raw columns are rounded, as they are in every INT8 file.
     """
     before = model.phase
-    quantizers = model.quantizers()
+    roundings = model.roundings()
     model.set_phase(Phase.FROZEN if stored else Phase.FLOAT)
     try:
-        for quantizer in quantizers.values():
-            quantizer.phase = Phase.FLOAT
+        for rounding in roundings.values():
+            rounding.phase = Phase.FLOAT
         for name in layers:
-            quantizers[name].phase = Phase.FROZEN
+            roundings[name].phase = Phase.FROZEN
         yield
     finally:
         model.set_phase(before)

@@ -15,6 +15,7 @@ from qat_tft.errors import ConfigError
 from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.products import Products
 from qat_tft.quantization.scheme import scheme_for
 from qat_tft.schema import GroupSize, Schema
 
@@ -55,7 +56,12 @@ def model_of_sizes(
 
 
 def build_qat_model(
-    model: TemporalFusionTransformer, target: str, *, float_layers: tuple[str, ...] = (), learned_ranges: bool = False
+    model: TemporalFusionTransformer,
+    target: str,
+    *,
+    float_layers: tuple[str, ...] = (),
+    learned_ranges: bool = False,
+    products: Products = "integer",
 ) -> QATTemporalFusionTransformer:
     """Return a quantization-aware copy of a floating-point model for a target profile.
 
@@ -64,13 +70,16 @@ def build_qat_model(
         target: name of the target profile.
         float_layers: names of layers to leave in floating point.
         learned_ranges: whether the scales of activations are trained.
+        products: on integers, or in floating point over weights of 8 bits.
 
     Raises:
         ConfigError: no target profile has that name, no layer has one of those names, or none is left to quantize.
     """
     scheme = scheme_for(target)
     try:
-        return QATTemporalFusionTransformer(model, scheme, frozenset(float_layers), learned_ranges=learned_ranges)
+        return QATTemporalFusionTransformer(
+            model, scheme, frozenset(float_layers), learned_ranges=learned_ranges, products=products
+        )
     except ValueError as unusable:
         raise ConfigError(str(unusable), where="quantization.float_layers") from None
 
@@ -83,8 +92,13 @@ def configured_qat_model(
     Raises:
         ConfigError: as `build_qat_model`.
     """
-    learned = settings.qat_ranges == "learned"
-    return build_qat_model(model, settings.target, float_layers=settings.float_layers, learned_ranges=learned)
+    return build_qat_model(
+        model,
+        settings.target,
+        float_layers=settings.float_layers,
+        learned_ranges=settings.qat_ranges == "learned",
+        products=settings.products_at(model.hidden),
+    )
 
 
 def accelerator_for(config: TrainingConfig) -> Accelerator:

@@ -252,7 +252,7 @@ class RunFolder:
         """Return the quantization-aware model in evaluation mode, its ranges frozen.
 
         Layers that the configuration leaves in floating point are not quantized, although the weights may hold ranges
-        for them; with `every_layer` those are.
+        for them; with `every_layer` those are. Integer storage has no ranges that tell: its layers stay as configured.
 
         Raises:
             RunFolderError: as `load_fp32_model`, or the run was not quantization-aware.

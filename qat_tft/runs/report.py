@@ -11,6 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.runs import layout
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
@@ -56,7 +57,7 @@ class RunReport:
 
     def tables(self) -> Sequence[RenderableType]:
         """Return the q-risk table, the table of files, and one line each on memory, check and picture."""
-        lines = [line for line in (self._memory(), self._verdict(), self._drawn()) if line]
+        lines = [line for line in (self._memory(), self._verdict(), self._storage(), self._drawn()) if line]
         return [*self.results.tables(), self._files(), *(Text(line) for line in lines)]
 
     def _files(self) -> Table:
@@ -83,6 +84,10 @@ class RunReport:
         figures = ", ".join(f"{value:.0f} dB {name}" for name, value in sqnr.items() if value is not None)
         reference = f" against the trained model: {figures}" if figures else ""
         return f"Check in onnxruntime: {'passed' if passed else 'FAILED'}{reference}."
+
+    def _storage(self) -> str:
+        stored = (self.check or {}).get("products") == "float"
+        return f"The INT8 file has {INTEGER_STORAGE}." if stored else ""
 
     def _drawn(self) -> str:
         return f"Forecast plot: {self.picture}" if self.picture else ""

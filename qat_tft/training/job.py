@@ -20,6 +20,7 @@ from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.profiling.savings import measure_savings
 from qat_tft.profiling.step_simulator import decide_mode
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.quantization.ranges import Phase as QuantizationPhase
 from qat_tft.runs import layout
 from qat_tft.runs.build import accelerator_for, build_model, configured_qat_model, refuse_unknown_layers
@@ -83,6 +84,7 @@ def train(
     refuse_constant_columns(data)
     difference = difference_for(data, config.data, config.model)
     config = config.with_seasonal_difference(difference.season)
+    config = config.with_products(config.quantization.products_at(config.model.hidden))
     if config.data.validation_from is None:
         config = config.with_split(*map(data.panel.time_text, (data.split.validation_from, data.split.test_from)))
     if config.quantization.use_qat:
@@ -190,6 +192,8 @@ class _Run:
     ) -> None:
         settings = self.config.quantization
         quantized = configured_qat_model(model, settings).to(self.device)
+        if quantized.products == "float":
+            self.progress.note(f"The INT8 model has {INTEGER_STORAGE}")
         if self.position.phase == FP32:
             self.position = self.position.next_phase(QAT)
             self._calibrate(quantized)
@@ -218,7 +222,8 @@ class _Run:
 
     def _calibrate(self, quantized: QATTemporalFusionTransformer) -> None:
         report = calibrate_on(quantized, self.config, self.data.training, self.scaling, self.device)
-        self.progress.note(f"Calibrated on {report.batches} training batches")
+        if report.batches:
+            self.progress.note(f"Calibrated on {report.batches} training batches")
         if report.refused:
             self.progress.note(f"Skipped {len(report.refused)} calibration batches with non-finite values")
         quantized.set_phase(QuantizationPhase.FROZEN)

@@ -80,6 +80,7 @@ def train_small(root: Path, *, target: str = "x86", use_qat: bool = True) -> Run
                 "qat_epochs": 1,
                 "calibration_batches": 4,
                 "target": target,
+                "products": "integer",
             },
         },
         where="the test",

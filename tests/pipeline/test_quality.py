@@ -50,7 +50,13 @@ def train_small(data: Path, runs: Path, name: str, **quantization: object) -> Ru
             "data": {"parquet_files": [str(data)]},
             "model": {"history": 8, "horizon": 3, "hidden": 8, "heads": 2, "seasonal_difference": 0},
             "training": {"epochs": 1, "batches_per_epoch": 3, "batch_size": 16},
-            "quantization": {"use_qat": True, "qat_epochs": 1, "calibration_batches": 3, **quantization},
+            "quantization": {
+                "use_qat": True,
+                "products": "integer",
+                "qat_epochs": 1,
+                "calibration_batches": 3,
+                **quantization,
+            },
         },
         where="the test",
     )

@@ -20,6 +20,7 @@ from qat_tft.config.run import RunConfig
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Split
 from qat_tft.errors import DataError, NonFiniteLossError, RunFolderError
+from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.runs import files, layout
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
@@ -64,7 +65,7 @@ def write_data(path: Path, *, spike: float | None = None) -> Path:
     return path
 
 
-def configuration(data: Path, **training: object) -> RunConfig:
+def configuration(data: Path, *, products: str = "integer", **training: object) -> RunConfig:
     return RunConfig.checked(
         {
             "data": {"parquet_files": [str(data)], "unknown_rate": 0.2},
@@ -77,7 +78,12 @@ def configuration(data: Path, **training: object) -> RunConfig:
                 "use_gradient_checkpointing": True,
                 **training,
             },
-            "quantization": {"use_qat": True, "qat_epochs": QAT_EPOCHS, "calibration_batches": 2},
+            "quantization": {
+                "use_qat": True,
+                "products": products,
+                "qat_epochs": QAT_EPOCHS,
+                "calibration_batches": 2,
+            },
         },
         where="the test",
     )
@@ -88,6 +94,10 @@ class CtrlC(Silent):
 
     def __init__(self, phase: str, step: int) -> None:
         self.phase_name, self.at = phase, step
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
 
     def step(self, report: StepReport) -> None:
         if (report.phase, report.step) == (self.phase_name, self.at):
@@ -171,6 +181,21 @@ def test_an_interrupted_and_resumed_run_equals_a_straight_one_to_the_bit(straigh
     assert not (tmp_path / "mine").exists()
     torch.manual_seed(12345)  # another process starts elsewhere
     assert_same_run(resume(tmp_path, "mine"), straight)
+
+
+def test_a_small_run_decides_for_floating_point_once_and_resumes_to_the_bit(data_file, tmp_path):
+    """Nothing is calibrated, and the folder holds what was decided, so that a later rule does not change the run."""
+    config = configuration(data_file, products="auto")
+    whole = train(config, SCHEMA, runs_dir=tmp_path, name="whole")
+    interrupting = CtrlC("qat", 2)
+    with pytest.raises(Interrupted):
+        train(config, SCHEMA, runs_dir=tmp_path, name="cut", progress=interrupting)
+    assert_same_run(resume(tmp_path, "cut"), whole)
+    assert whole.folder.load_config().quantization.products == "float"
+    assert whole.folder.load_qat_model().products == "float"
+    assert any(INTEGER_STORAGE in note for note in interrupting.notes)
+    assert not any("Calibrated" in note for note in interrupting.notes)
+    assert "ptq" in whole.results.q_risk
 
 
 def test_a_run_killed_between_two_saves_resumes_from_the_last_one(straight, data_file, tmp_path):

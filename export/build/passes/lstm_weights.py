@@ -23,6 +23,7 @@ from qat_tft.export.graph_edit import (
     remove_dead_nodes,
     remove_unused_initializers,
     replace_nodes,
+    set_constant,
 )
 
 _WEIGHTS = (1, 2)  # inputs W and R of the operator LSTM
@@ -93,6 +94,7 @@ def dequantize_at_load(model: ModelProto) -> int:
 
     The values are bitwise identical. onnxruntime computes both once, when it loads the file, while it keeps every
     DequantizeLinear for fusions, and only weights that are constant by then are packed for its products and its LSTM.
+    It packs matrices of two dimensions alone: [1, in, out] loses its first axis, which only a DequantizeLinear needs.
     """
     constants, producers, readers = constant_values(model), producers_of(model), readers_of(model)
     weights = [
@@ -105,11 +107,22 @@ def dequantize_at_load(model: ModelProto) -> int:
     for weight in weights:
         name, (codes, scale, _) = weight.output[0], weight.input
         axis, rank = axis_of(weight, 1), constants[codes].ndim
-        scales = add_constant(model, f"{codes}.scales", along_axis(constants[scale], axis, rank))
+        scales = along_axis(constants[scale], axis, rank)
+        if _is_one_matrix(constants[codes], readers[name]):
+            set_constant(model, codes, constants[codes][0])
+            scales = scales[0]
+        if (scales == 1).all():
+            replace_nodes(model, [weight], [helper.make_node("Cast", [codes], [name], to=TensorProto.FLOAT)])
+            continue
+        factors = add_constant(model, f"{codes}.scales", scales)
         cast = helper.make_node("Cast", [codes], [f"{name}.float"], to=TensorProto.FLOAT)
-        replace_nodes(model, [weight], [cast, helper.make_node("Mul", [f"{name}.float", scales], [name])])
+        replace_nodes(model, [weight], [cast, helper.make_node("Mul", [f"{name}.float", factors], [name])])
     remove_unused_initializers(model)
     return len(weights)
+
+
+def _is_one_matrix(codes: npt.NDArray[np.generic], readers: list[NodeProto]) -> bool:
+    return codes.ndim == 3 and len(codes) == 1 and all(node.op_type == "MatMul" for node in readers)
 
 
 def _meets_integers(weight: str, producers: dict[str, NodeProto], readers: dict[str, list[NodeProto]]) -> bool:

@@ -11,6 +11,7 @@ products. Some of that is needless:
 """
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,6 +26,8 @@ from qat_tft.export.graph_edit import (
     remove_unused_initializers,
     replace_nodes,
 )
+
+_OF_CODES = ("DequantizeLinear", "Cast", "Mul")  # what makes a weight of stored codes
 
 
 def rewrite_patterns(model: ModelProto) -> None:
@@ -86,6 +89,10 @@ class _Graph:
         node = self.producers.get(name)
         return node if node is not None and node.op_type in kinds and self.readers[name] == 1 else None
 
+    def are_constant(self, names: Iterable[str]) -> bool:
+        """Whether every name is that of a constant."""
+        return all(name in self.constants for name in names)
+
     def add_constant(self, name: str, value: "np.ndarray[tuple[int, ...], np.dtype[np.generic]]") -> None:
         """A new initializer."""
         self.constants[name] = value
@@ -104,15 +111,14 @@ class _Gate:
     """A Split of a product's last axis, with what lies between: nodes from the product to the Split."""
 
     product: NodeProto
-    weight: NodeProto | None  # the DequantizeLinear of the weight, if there is one
+    weight: list[NodeProto]  # what makes the weight of a constant: nothing, a DequantizeLinear, a Cast and a Mul
     split: NodeProto
     width: int
     between: list[NodeProto] = field(default_factory=list)
 
     @property
     def nodes(self) -> list[NodeProto]:
-        weight = [] if self.weight is None else [self.weight]
-        return [*weight, self.product, *self.between, self.split]
+        return [*self.weight, self.product, *self.between, self.split]
 
     def halves(self, graph: _Graph) -> list[NodeProto]:
         """The nodes of both halves."""
@@ -157,13 +163,22 @@ def _gate_before(split: NodeProto, graph: _Graph) -> _Gate | None:
     product = graph.only_producer(name, "MatMul")
     if product is None:
         return None
-    weight = graph.only_producer(product.input[1], "DequantizeLinear")
-    values = graph.constants.get(product.input[1] if weight is None else weight.input[0])
+    weight, source = _made_of(product.input[1], graph)
+    values = graph.constants.get(source)
     if values is None or not _halves_last_axis(split, values.ndim, values.shape[-1], graph):
         return None
-    if weight is not None and not _is_scaled_by_column(weight, values.ndim, graph):
+    if not all(_is_scaled_by_column(node, values.ndim, graph) for node in weight if node.op_type == "DequantizeLinear"):
         return None
     return _Gate(product, weight, split, values.shape[-1], between)
+
+
+def _made_of(weight: str, graph: _Graph) -> tuple[list[NodeProto], str]:
+    # The nodes that make a weight of stored codes, first to last, and the name of these.
+    nodes: list[NodeProto] = []
+    while (node := graph.only_producer(weight, *_OF_CODES)) is not None and graph.are_constant(node.input[1:]):
+        nodes.insert(0, node)
+        weight = node.input[0]
+    return nodes, weight
 
 
 def _halves_last_axis(split: NodeProto, rank: int, width: int, graph: _Graph) -> bool:

@@ -57,6 +57,7 @@ def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocess
         groups=preprocessing.group_sizes(),
         highest_code=scheme.weights.high,
         signed=scheme.activations.signed,
+        stored=config.quantization.products == "float",
         transform=metadata.target_transform,
         knots=model.knots if model.selection == "tabulated" else 0,
     )

@@ -73,6 +73,7 @@ class Shape:
         groups: widths of the static, historical and future group.
         highest_code: largest code of a weight that is multiplied as an integer.
         signed: whether activations are int8 with zero point 0.
+        stored: whether every weight is stored in 8 bits and multiplied as floats.
         transform: name of the target's transform.
         knots: of each real variable; 0 where selection is exact.
     """
@@ -84,6 +85,7 @@ class Shape:
     groups: tuple[GroupSize, GroupSize, GroupSize]
     highest_code: int = 0
     signed: bool = False
+    stored: bool = False
     transform: str = "none"
     knots: int = 0
 
@@ -113,6 +115,8 @@ def expected_int8(
             tensors += _integer(layer, torch.stack([parts["weight"], parts["bias"]], 1), _STORED_HIGH)
         elif layer.endswith(".weighing.real"):
             tensors += [*_integer(layer, parts["weight"], _STORED_HIGH), _plain(layer, "bias", parts["bias"])]
+        elif shape.stored and _is_a_map(layer, parts):
+            tensors += _stored(layer, parts)
         else:
             tensors += _floating(layer, parts)
     return [*tensors, *_tables(layers, shape, float_layers), *_graph(shape)], ranges
@@ -216,6 +220,24 @@ def _quantized(layer: str, parts: Mapping[str, Tensor], rounding: InputRange, hi
         yield from _integer(layer, parts["weight"], high)
         if "bias" in parts:
             yield _plain(layer, "bias", parts["bias"])
+
+
+def _is_a_map(layer: str, parts: Mapping[str, Tensor]) -> bool:
+    """Whether a layer multiplies by a weight: it is no norm, whose gains are a vector per variable, and no table."""
+    matrix = parts.get("weight", parts.get("weight_ih"))
+    return matrix is not None and matrix.ndim > 1 and not layer.endswith((".norm", ".table"))
+
+
+def _stored(layer: str, parts: Mapping[str, Tensor]) -> Iterator[ExpectedTensor]:
+    """Yield a layer of which the weight alone is rounded, to eight bits and with a scale for each output."""
+    if "weight_ih" in parts:
+        for name in ("weight_ih", "weight_hh"):
+            yield from _integer(layer, _onnx_gates(parts[name]), _STORED_HIGH, name)
+        yield ExpectedTensor(layer, "biases", _onnx_biases(parts["bias_ih"], parts["bias_hh"]))
+        return
+    yield from _integer(layer, parts["weight"], _STORED_HIGH)
+    if "bias" in parts:
+        yield _plain(layer, "bias", parts["bias"])
 
 
 def _integer(layer: str, weight: Tensor, high: int, name: str = "weight") -> Iterator[ExpectedTensor]:

@@ -23,6 +23,7 @@ from qat_tft.export.build.run_export import plan_fp32, plan_int8, write_plans
 from qat_tft.export.metadata import METADATA_KEY, ModelMetadata
 from qat_tft.export.verify import check
 from qat_tft.quantization.calibrate import calibrate
+from qat_tft.quantization.products import Products
 from qat_tft.runs.build import build_model, build_qat_model
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
@@ -130,7 +131,7 @@ def plant_table(rows: int = ROWS, plants: tuple[str, ...] = ("north", "south")) 
     return pa.concat_tables(tables)
 
 
-def write_run(folder: Path, *, standardize: str, target: str = "x86") -> RunFolder:
+def write_run(folder: Path, *, standardize: str, target: str = "x86", products: Products = "integer") -> RunFolder:
     """A calibrated run folder with random weights: what training leaves, without the training."""
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(plant_table(), folder / "data.parquet")
@@ -142,18 +143,18 @@ def write_run(folder: Path, *, standardize: str, target: str = "x86") -> RunFold
         {
             "data": {"standardize": standardize},
             "model": {"hidden": 16, "heads": 2, "history": HISTORY, "horizon": HORIZON, "selection_chunk": 2},
-            "quantization": {"target": target},
+            "quantization": {"target": target, "products": products},
         },
         where="the test",
     )
     run = RunFolder(folder)
     run.write_setup(config, SCHEMA, preprocessing)
     run.write_check_windows(windows[list(range(len(windows)))])
-    _write_weights(run, target)
+    _write_weights(run)
     return run
 
 
-def _write_weights(run: RunFolder, target: str) -> None:
+def _write_weights(run: RunFolder) -> None:
     """Random weights, among them gains and biases that are no ones and zeros, and ranges calibrated for a target."""
     config, preprocessing, windows = run.load_config(), run.load_preprocessing(), run.load_check_windows()
     torch.manual_seed(0)
@@ -162,7 +163,7 @@ def _write_weights(run: RunFolder, target: str) -> None:
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     run.write_weights("fp32", model.state_dict())
-    qat = build_qat_model(model, target)
+    qat = build_qat_model(model, config.quantization.target, products=config.quantization.products)
     scaling = preprocessing.scaling()
     calibrate(qat, [scaling.scale_inputs(windows.static, windows.historical, windows.future, windows.series)])
     run.write_weights("qat", qat.state_dict())
@@ -207,14 +208,16 @@ def run_for(shared: Path, exported_run: RunFolder) -> MakeRun:
     Tests must not change it: `damaged` gives them a copy.
     """
 
-    def run_for_target(trained: str = "x86", *, exported: bool = True, **options: str) -> RunFolder:
+    def run_for_target(
+        trained: str = "x86", *, products: Products = "integer", exported: bool = True, **options: str
+    ) -> RunFolder:
         def make(folder: Path) -> None:
-            run = write_run(folder, standardize="series", target=trained)
+            run = write_run(folder, standardize="series", target=trained, products=products)
             if exported:
                 copy2(exported_run.onnx_file("fp32"), run.path)  # made of the same weights
                 write_plans(run, [plan_int8(run, **options)])
 
-        name = "-".join([trained, *options.values(), *([] if exported else ["bare"])])
+        name = "-".join([trained, products, *options.values(), *([] if exported else ["bare"])])
         return made_once(shared / name, make)
 
     return run_for_target

@@ -34,6 +34,7 @@ def described_models(draw: st.DrawFn) -> ModelMetadata:
         history=draw(st.integers(1, 400)),
         horizon=draw(st.integers(1, 99)),
         target=draw(st.sampled_from(["", "x86", "portable"])),
+        products=draw(st.sampled_from(["integer", "float"])),
         quantized_layers=tuple(draw(st.lists(NAMES, max_size=3))),
         float_layers=tuple(draw(st.lists(st.tuples(NAMES, NAMES), max_size=3))),
         weights=draw(NAMES),
@@ -46,6 +47,12 @@ def described_models(draw: st.DrawFn) -> ModelMetadata:
 @given(described_models())
 def test_metadata_are_read_back_as_they_were_written(metadata: ModelMetadata) -> None:
     assert ModelMetadata.from_text(metadata.to_text(), "a.onnx") == metadata
+
+
+def test_a_file_of_before_there_was_a_choice_multiplies_integers(metadata: ModelMetadata) -> None:
+    fields = json.loads(replace(metadata, products="float").to_text())
+    del fields["products"]
+    assert ModelMetadata.from_text(json.dumps(fields), "old.onnx").products == "integer"
 
 
 def test_inputs_stand_in_the_order_of_the_groups_and_carry_their_columns(metadata: ModelMetadata) -> None:

@@ -40,6 +40,17 @@ def test_what_was_written_comes_back(finished, config, schema, data):
     assert again.load_results() == RESULTS
 
 
+def test_a_run_that_does_not_tell_its_products_has_them_on_integers(finished):
+    """It is of a version that knew no others; what a run of this version decided on is written."""
+    path = finished.path / "config.toml"
+    text = path.read_text()
+    assert 'products = "integer"' in text
+    path.write_text(text.replace('products = "integer"\n', ""))
+    assert finished.load_config().quantization.products == "integer"
+    path.write_text(text.replace('products = "integer"', 'products = "float"'))
+    assert finished.load_config().quantization.products == "float"
+
+
 def test_the_latest_finished_run_is_found_by_all_its_names(finished, tmp_path):
     for run in (None, "latest", "mine", str(finished.path)):
         assert RunFolder.find(run, tmp_path).path == finished.path

@@ -31,11 +31,8 @@ class Rounded:
         self.names = {name: type("Quantizer", (), {"phase": Phase.FROZEN})() for name in names}
         self.phase = Phase.FROZEN
 
-    def quantizers(self):
+    def roundings(self):
         return self.names
-
-    def quantized_layers(self):
-        return list(self.names)
 
     def set_phase(self, phase):
         for quantizer in self.names.values():

@@ -224,6 +224,22 @@ def test_an_lstm_that_rounds_by_itself_is_shown_and_not_held_to_the_qat_model() 
     assert report.values["layer_max_steps"] == 0.25
 
 
+def test_integer_storage_promises_neither_integer_products_nor_a_smaller_file_and_says_so() -> None:
+    change = {
+        "operators": Operators({}, {"MatMul with a float weight": 40}),
+        "bytes": FOUND.bytes | {"fp32_file": 300_000, "int8_file": 303_000},
+        "integer_share": 0.0,
+    }
+    assert len(with_found(**change).reasons) == 2
+    stored = replace(with_found(**change), facts=FileFacts("int8", "x86", pairs_fit=True, products="float"))
+    assert stored.reasons == ()
+    text = " ".join(shown(stored.tables(), 200).split())
+    assert "integer storage: products in floating point, weights of 8 bits" in text
+    assert "the INT8 file has 101% of the FP32 file's bytes" in text
+    assert stored.to_json()["products"] == "float"
+    assert "integer storage" not in shown(SOUND.tables(), 200)
+
+
 def test_a_small_int8_file_is_allowed_its_graph_but_must_still_be_smaller() -> None:
     small = FOUND.bytes | {"fp32_file": 300_000, "int8_file": 250_000}
     assert with_found(bytes=small).reasons == ()

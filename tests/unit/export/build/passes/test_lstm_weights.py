@@ -164,6 +164,42 @@ def test_only_weights_that_meet_floats_are_dequantized_at_load(activations: str,
     assert np.array_equal(ReferenceEvaluator(model).run(None, {"rows": rows})[0], expected)
 
 
+@pytest.mark.parametrize(
+    ("scale", "kinds"),
+    [
+        pytest.param(np.linspace(0.01, 0.02, 4, dtype=np.float32), ["Cast", "Mul", "MatMul"], id="scale per column"),
+        pytest.param(np.ones((), np.float32), ["Cast", "MatMul"], id="bare codes"),
+    ],
+)
+def test_one_matrix_among_three_dimensions_becomes_a_matrix_that_can_be_packed(
+    scale: np.ndarray, kinds: list[str]
+) -> None:
+    constants = {
+        "codes": RANDOM.integers(-127, 128, (1, 6, 4)).astype(np.int8),
+        "scale": scale,
+        "zero": np.zeros(scale.shape, np.int8),
+    }
+    nodes = [
+        helper.make_node("DequantizeLinear", ["codes", "scale", "zero"], ["weight"], axis=2),
+        helper.make_node("MatMul", ["rows", "weight"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "product",
+        [helper.make_tensor_value_info("rows", TensorProto.FLOAT, [2, "batch", 6])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, "batch", 4])],
+        [numpy_helper.from_array(value, name) for name, value in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    rows = RANDOM.normal(size=(2, 3, 6)).astype(np.float32)
+    expected = ReferenceEvaluator(model).run(None, {"rows": rows})[0]
+    assert dequantize_at_load(model) == 1
+    onnx.checker.check_model(model)
+    assert [node.op_type for node in model.graph.node] == kinds
+    assert {tensor.name: list(tensor.dims) for tensor in model.graph.initializer}["codes"] == [6, 4]
+    assert np.allclose(ReferenceEvaluator(model).run(None, {"rows": rows})[0], expected, rtol=1e-6)
+
+
 def test_the_integer_lstm_is_close_and_rounds_its_input_once() -> None:
     model, rows = rounded_lstm_graph(), RANDOM.normal(size=(3, 5, HIDDEN)).astype(np.float32)
     expected = run(model, rows)

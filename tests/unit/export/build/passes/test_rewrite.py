@@ -50,6 +50,12 @@ def gate(form: str) -> onnx.ModelProto:
         constants = {"bias": constants["bias"], "weight": codes.astype(np.float32)}
     elif form == "scale per column":
         constants |= {"scale": np.linspace(0.01, 0.02, 6, dtype=np.float32), "zero": np.zeros(6, np.int8)}
+    elif form in ("scales before the product", "bare codes"):
+        scales = form != "bare codes"
+        weight = [helper.make_node("Cast", ["codes"], ["float" if scales else "weight"], to=TensorProto.FLOAT)]
+        weight += [helper.make_node("Mul", ["float", "scales"], ["weight"])] * scales
+        constants = {"bias": constants["bias"], "codes": codes}
+        constants |= {"scales": RANDOM.uniform(size=(2, 1, 6)).astype(np.float32)} if scales else {}
     elif form == "scales after the product":
         constants["factor"] = RANDOM.uniform(size=(2, 1, 6)).astype(np.float32)
         between.insert(0, helper.make_node("Mul", ["raw", "factor"], ["product"]))
@@ -65,7 +71,17 @@ def gate(form: str) -> onnx.ModelProto:
     return model_of(nodes, constants, [2, "rows", 4], rank=3)
 
 
-@pytest.mark.parametrize("form", ["float weight", "one scale", "scale per column", "scales after the product"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "float weight",
+        "one scale",
+        "scale per column",
+        "scales after the product",
+        "scales before the product",
+        "bare codes",
+    ],
+)
 def test_a_gates_halves_become_two_products_of_the_same_bits(form: str) -> None:
     model = gate(form)
     x = RANDOM.normal(size=(2, 5, 4)).astype(np.float32)
