@@ -35,19 +35,20 @@ class InterpretableAttention(nn.Module):
         Positions of the history at which `present` [B, T] is false get a weight of exactly 0.
         """
         positions = x.shape[1]
-        query = self.query(x[:, positions - horizon :]).unflatten(-1, (self.heads, self.size))  # [B, F, A, D]
+        query = self.query(x[:, positions - horizon :]) / math.sqrt(self.size)  # smaller than the scores
+        query = query.unflatten(-1, (self.heads, self.size))  # [B, F, A, D]
         key, value = self.key_value(x).tensor_split([self.heads * self.size], dim=-1)
         key = key.unflatten(-1, (self.heads, self.size))  # [B, S, A, D]
-        scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1) / math.sqrt(self.size)  # [B, A, F, S]
-        scores = scores + causal_mask(horizon, positions, x.device)
+        scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1)  # [B, A, F, S]
+        blocked = causal_mask(horizon, positions, x.device)  # [F, S]
         if present is not None:
             absent = nn.functional.pad(~present, (0, horizon))  # [B, S]
-            scores = scores.masked_fill(absent[:, None, None], -torch.inf)
-        weights = self.dropout(scores.softmax(-1)).mean(1)  # [B, F, S]
+            blocked = blocked | absent[:, None, None]  # [B, 1, F, S]
+        scores += torch.zeros_like(blocked, dtype=scores.dtype).masked_fill(blocked, -torch.inf)
+        weights = self.dropout(scores.softmax(-1)).sum(1) / self.heads  # [B, F, S]
         return self.output(weights @ value), weights
 
 
 def causal_mask(horizon: int, positions: int, device: torch.device) -> Tensor:
-    """Return [F, S]: 0 where a future position may look, at itself and before, and minus infinity elsewhere."""
-    blocked = torch.ones(horizon, positions, dtype=torch.bool, device=device).triu(positions - horizon + 1)
-    return torch.zeros(horizon, positions, device=device).masked_fill(blocked, -torch.inf)
+    """Return bool [F, S]: true where a future position may not look, which is after itself."""
+    return torch.ones(horizon, positions, dtype=torch.bool, device=device).triu(positions - horizon + 1)
