@@ -40,15 +40,16 @@ class InterpretableAttention(nn.Module):
         key, value = self.key_value(x).tensor_split([self.heads * self.size], dim=-1)
         key = key.unflatten(-1, (self.heads, self.size))  # [B, S, A, D]
         scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1)  # [B, A, F, S]
-        blocked = causal_mask(horizon, positions, x.device)  # [F, S]
+        mask = causal_mask(horizon, positions, x.device)  # [F, S]
         if present is not None:
             absent = nn.functional.pad(~present, (0, horizon))  # [B, S]
-            blocked = blocked | absent[:, None, None]  # [B, 1, F, S]
-        scores += torch.zeros_like(blocked, dtype=scores.dtype).masked_fill(blocked, -torch.inf)
-        weights = self.dropout(scores.softmax(-1)).sum(1) / self.heads  # [B, F, S]
+            mask = mask.masked_fill(absent[:, None, None], -torch.inf)  # [B, 1, F, S], for all heads at once
+        scores = scores + mask
+        weights = self.dropout(scores.softmax(-1)).mean(1)  # [B, F, S]
         return self.output(weights @ value), weights
 
 
 def causal_mask(horizon: int, positions: int, device: torch.device) -> Tensor:
-    """Return bool [F, S]: true where a future position may not look, which is after itself."""
-    return torch.ones(horizon, positions, dtype=torch.bool, device=device).triu(positions - horizon + 1)
+    """Return [F, S]: 0 where a future position may look, at itself and before, and minus infinity elsewhere."""
+    blocked = torch.ones(horizon, positions, dtype=torch.bool, device=device).triu(positions - horizon + 1)
+    return torch.zeros(horizon, positions, device=device).masked_fill(blocked, -torch.inf)
