@@ -35,14 +35,16 @@ class InterpretableAttention(nn.Module):
         Positions of the history at which `present` [B, T] is false get a weight of exactly 0.
         """
         positions = x.shape[1]
-        query = self.query(x[:, positions - horizon :]).unflatten(-1, (self.heads, self.size))  # [B, F, A, D]
+        query = self.query(x[:, positions - horizon :]) / math.sqrt(self.size)  # smaller than the scores
+        query = query.unflatten(-1, (self.heads, self.size))  # [B, F, A, D]
         key, value = self.key_value(x).tensor_split([self.heads * self.size], dim=-1)
         key = key.unflatten(-1, (self.heads, self.size))  # [B, S, A, D]
-        scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1) / math.sqrt(self.size)  # [B, A, F, S]
-        scores = scores + causal_mask(horizon, positions, x.device)
+        scores = query.transpose(1, 2) @ key.permute(0, 2, 3, 1)  # [B, A, F, S]
+        mask = causal_mask(horizon, positions, x.device)  # [F, S]
         if present is not None:
             absent = nn.functional.pad(~present, (0, horizon))  # [B, S]
-            scores = scores.masked_fill(absent[:, None, None], -torch.inf)
+            mask = mask.masked_fill(absent[:, None, None], -torch.inf)  # [B, 1, F, S], for all heads at once
+        scores = scores + mask
         weights = self.dropout(scores.softmax(-1)).mean(1)  # [B, F, S]
         return self.output(weights @ value), weights
 

@@ -1,7 +1,8 @@
 """Dropout whose mask costs a quarter of the random numbers and a quarter of the memory of torch's on the CPU.
 
 torch draws 64 random bits for each element and keeps the mask as floating-point numbers. Here one draw serves four
-elements, with 16 bits each, and the mask is kept as booleans. On a GPU torch's fused kernel is used as it is.
+elements, with 16 bits each, and the mask is kept as bytes: torch multiplies numbers by booleans four times as slowly.
+On a GPU torch's fused kernel is used as it is.
 """
 
 from __future__ import annotations
@@ -49,16 +50,20 @@ class Dropout(nn.Module):
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, p: float) -> Tensor:
-        keep = _draw(x.numel()).view(x.shape) >= _LOWEST + round(p * 2**_BITS)
+        keep = torch.empty(x.shape, dtype=torch.uint8)
+        torch.ge(_draw(x.numel()).view(x.shape), _LOWEST + round(p * 2**_BITS), out=keep)
         ctx.save_for_backward(keep)
         ctx.scale = 1 / (1 - p)
-        dropped: Tensor = (x * keep).mul_(ctx.scale)
-        return dropped
+        return _scaled_where_kept(x, keep, ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (keep,) = ctx.saved_tensors
-        return (gradients[0] * keep).mul_(ctx.scale), None
+        return _scaled_where_kept(gradients[0], keep, ctx.scale), None
+
+
+def _scaled_where_kept(x: Tensor, keep: Tensor, scale: float) -> Tensor:
+    return torch.addcmul(x.new_zeros(()), x, keep, value=scale)  # one pass over x where two products are two
 
 
 def _draw(count: int) -> Tensor:

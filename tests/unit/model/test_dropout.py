@@ -35,6 +35,23 @@ def test_the_gradient_has_the_mask_and_scale_of_the_forward_pass():
     assert torch.allclose(x.grad, dropped.detach() / 3)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16], ids=str)
+def test_values_and_gradient_are_those_of_a_product_with_the_mask(dtype):
+    x = torch.randn(5, 9, dtype=dtype, requires_grad=True)
+    dropped = Dropout(0.25)(x)
+    mask = (dropped.detach() != 0).to(dtype)
+    assert torch.equal(dropped, x * mask * (1 / (1 - 0.25)))
+    gradient = torch.randn_like(dropped)
+    assert torch.equal(*torch.autograd.grad(dropped, x, gradient), gradient * mask * (1 / (1 - 0.25)))
+
+
+def test_one_byte_an_element_is_kept_for_the_backward_pass():
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(kept.append, lambda tensor: tensor):
+        Dropout(0.4)(torch.ones(7, 11, requires_grad=True))
+    assert [(tensor.numel(), tensor.element_size()) for tensor in kept] == [(77, 1)]
+
+
 def test_the_same_random_state_gives_the_same_mask_and_the_next_call_another():
     dropout, x = Dropout(0.5), torch.ones(100)
     torch.manual_seed(1)

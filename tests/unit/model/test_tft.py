@@ -58,11 +58,14 @@ def test_attention_looks_at_no_later_position_and_weighs_to_one():
     assert torch.allclose(weights.sum(-1), torch.ones(3, 4))
 
 
-def test_attention_equals_the_paper_s_mean_over_heads():
+@pytest.mark.parametrize("padded", [0, 2], ids=["no padding", "padded history"])
+def test_attention_and_its_gradient_equal_the_paper_s_mean_over_heads(padded):
     torch.manual_seed(0)
     hidden, heads, horizon = 8, 2, 3
     attention, x = InterpretableAttention(hidden, heads, dropout=0.0).double(), torch.randn(2, 7, hidden).double()
-    ours, _ = attention(x, horizon)
+    x.requires_grad_()
+    present = torch.arange(4).expand(2, 4) >= padded
+    ours, _ = attention(x, horizon, present if padded else None)
     size = hidden // heads
     key_map, value_map = attention.key_value.weight.split([hidden, size])
     outputs = []
@@ -70,10 +73,14 @@ def test_attention_equals_the_paper_s_mean_over_heads():
         rows = slice(head * size, (head + 1) * size)
         query, key = x @ attention.query.weight[rows].T, x @ key_map[rows].T
         scores = query @ key.transpose(1, 2) / size**0.5
-        scores = scores.masked_fill(torch.ones(7, 7).triu(1).bool(), -torch.inf)
+        blocked = torch.ones(7, 7).triu(1).bool()
+        blocked[-horizon:, :padded] = True
+        scores = scores.masked_fill(blocked, -torch.inf)
         outputs.append(scores.softmax(-1) @ (x @ value_map.T))
     theirs = (torch.stack(outputs).mean(0) @ attention.output.weight.T)[:, -horizon:]
     assert torch.allclose(ours, theirs)
+    gradients = [torch.autograd.grad(output.square().sum(), [x, attention.query.weight]) for output in (ours, theirs)]
+    assert all(torch.allclose(*pair) for pair in zip(*gradients, strict=True))
 
 
 @pytest.mark.parametrize(
