@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from qat_tft.config.fields import Fraction, Names, PositiveInt, Section
+from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.products import Products, products_for
 from qat_tft.quantization.scheme import TARGETS
 
@@ -28,6 +29,9 @@ class QuantizationConfig(Section):
         default="auto",
         description="products of the INT8 file: on integers, or in floating point over weights of 8 bits; "
         "auto: the faster one for hidden size and target",
+    )
+    qat_selection: SelectionForm | None = Field(
+        default=None, description="selection networks in QAT and in the INT8 file: tabulated or exact; none: as trained"
     )
     qat_epochs: int = Field(default=3, ge=0, description="quantization-aware epochs; 0: calibration only (PTQ)")
     qat_learning_rate: float = Field(default=1e-4, gt=0.0, description="peak learning rate of the QAT epochs")

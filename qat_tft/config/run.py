@@ -13,6 +13,7 @@ from qat_tft.config.model import ModelConfig
 from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.config.training import ModeName, TrainingConfig
 from qat_tft.errors import ConfigError
+from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.products import Products
 
 DEMO: dict[str, dict[str, Any]] = {
@@ -88,6 +89,11 @@ class RunConfig(Section):
         """Return the same configuration with that season decided on; 0 for none."""
         model = self.model.model_copy(update={"seasonal_difference": season})
         return self.model_copy(update={"model": model})
+
+    @property
+    def qat_selection(self) -> SelectionForm:
+        """The form of the selection networks in the quantization-aware model."""
+        return self.quantization.qat_selection or self.model.selection
 
     def with_products(self, products: Products) -> Self:
         """Return the same configuration with the form of the products decided on."""

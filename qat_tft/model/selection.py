@@ -60,7 +60,7 @@ class VariableSelection(nn.Module):
 
     def __init__(self, name: str, size: GroupSize, hidden: int, *, context: bool, dropout: float, chunk: int) -> None:
         super().__init__()
-        self.name = name
+        self.name, self.size = name, size
         self.real, categories = size.real, len(size.cardinalities)
         self.sizes = chunk_sizes(size.real, chunk), chunk_sizes(categories, chunk)
         embedding = AffineVariables(uniform(1, size.real, hidden), uniform(1, size.real, hidden))

@@ -44,7 +44,7 @@ class SyntheticStep:
         model = model_of_sizes(self.shape, self.groups)
         if kind == "fp32":
             return model.train()
-        quantized = configured_qat_model(model, self.quantization)
+        quantized = configured_qat_model(model, self.shape, self.quantization)
         quantized.set_phase(Phase.QAT)
         return quantized.train()
 

@@ -160,7 +160,7 @@ class QATTemporalFusionTransformer(nn.Module):
         if self.products == "integer":
             return {**self.tables(), **self.quantizers()}
         stored = [name for name, reason in self._float_layers if reason == INTEGER_STORAGE]
-        return {**self.tables(), **{name: self.model.get_submodule(name) for name in stored}}  # type: ignore[dict-item]
+        return {**self.tables(), **{name: self.model.get_submodule(name) for name in stored}}  # type: ignore[misc]
 
     def float_layers(self) -> list[tuple[str, str]]:
         """Return name and reason of every layer with parameters that stays in floating point."""

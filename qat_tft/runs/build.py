@@ -13,6 +13,7 @@ from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.device import make_accelerator
 from qat_tft.errors import ConfigError
 from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
+from qat_tft.model.selection_form import in_form
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.products import Products
@@ -85,13 +86,20 @@ def build_qat_model(
 
 
 def configured_qat_model(
-    model: TemporalFusionTransformer, settings: QuantizationConfig
+    model: TemporalFusionTransformer, shape: ModelConfig, settings: QuantizationConfig
 ) -> QATTemporalFusionTransformer:
     """Return the quantization-aware copy of a floating-point model that the settings ask for.
+
+    Args:
+        model: of that shape.
+        shape: which form the model's selection networks have.
+        settings: which form those of the copy have, and how it is quantized.
 
     Raises:
         ConfigError: as `build_qat_model`.
     """
+    if settings.qat_selection not in (None, shape.selection):
+        model = in_form(model, settings.qat_selection, knots=shape.knots, chunk=shape.selection_chunk)
     return build_qat_model(
         model,
         settings.target,
@@ -117,4 +125,4 @@ def refuse_unknown_layers(config: RunConfig, sizes: tuple[GroupSize, GroupSize, 
         ConfigError: the model has no layer of such a name, or none is left to quantize.
     """
     with torch.device("meta"):
-        configured_qat_model(model_of_sizes(config.model, sizes), config.quantization)
+        configured_qat_model(model_of_sizes(config.model, sizes), config.model, config.quantization)

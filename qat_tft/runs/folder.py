@@ -267,7 +267,7 @@ class RunFolder:
         if every_layer:
             untrained = (layer for layer in config.quantization.float_layers if not ranges_of(layer, tensors))
             config = config.with_float_layers(tuple(untrained))
-        model = configured_qat_model(self.load_fp32_model(), config.quantization)
+        model = configured_qat_model(self.load_fp32_model(), config.model, config.quantization)
         self._put_weights("qat", model, state_for(model, tensors))
         model.set_phase(Phase.FROZEN)
         return model.eval()

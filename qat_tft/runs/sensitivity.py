@@ -99,7 +99,7 @@ def _quantized(
     if run.has_qat_weights:
         return run.load_qat_model(every_layer=True).to(device)
     settings = config.quantization.model_copy(update={"float_layers": ()})
-    model = configured_qat_model(run.load_fp32_model(), settings).to(device)
+    model = configured_qat_model(run.load_fp32_model(), config.model, settings).to(device)
     calibrate_on(model, config, data.training, scaling, device)
     model.set_phase(Phase.FROZEN)
     return model.eval()

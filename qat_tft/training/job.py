@@ -16,6 +16,7 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.device import cpu_runs_bf16_lstm, forget_peak, is_out_of_memory
 from qat_tft.errors import RunFolderError
 from qat_tft.model.loss import loss_of
+from qat_tft.model.selection_form import selection_sqnr
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.profiling.savings import measure_savings
 from qat_tft.profiling.step_simulator import decide_mode
@@ -43,6 +44,8 @@ from qat_tft.training.seasonal_choice import difference_for
 from qat_tft.training.state import Position, SavedState, load_state
 from qat_tft.training.step import TrainingStep
 
+LEAST_SQNR = 50.0
+"""Of selected vectors in another form, dB: rounding to 8 bits costs more than what is above."""
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
 PTQ = "ptq"
@@ -191,7 +194,8 @@ class _Run:
         self, model: TemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog
     ) -> None:
         settings = self.config.quantization
-        quantized = configured_qat_model(model, settings).to(self.device)
+        quantized = configured_qat_model(model, self.config.model, settings).to(self.device)
+        self._compare_forms(model, quantized)
         if quantized.products == "float":
             self.progress.note(f"The INT8 model has {INTEGER_STORAGE}")
         if self.position.phase == FP32:
@@ -200,6 +204,20 @@ class _Run:
         if settings.qat_epochs:
             self._train_quantized(quantized, interrupt, metrics)
         self.folder.write_weights(QAT, copy_weights(quantized))
+
+    def _compare_forms(self, model: TemporalFusionTransformer, quantized: QATTemporalFusionTransformer) -> None:
+        """Say how close the selected vectors of another form are to those that were trained, on training windows."""
+        if self.config.qat_selection == self.config.model.selection:
+            return
+        raw = next(iter(batches(self.data.training, self.config.training.batch_size))).to(self.device)
+        inputs = self.scaling.scale_inputs(raw.static, raw.historical, raw.future, raw.series)
+        found = selection_sqnr(model, quantized.model, inputs)
+        self.progress.note(
+            f"The selection networks, trained {self.config.model.selection}, are {self.config.qat_selection} from here "
+            f"on, with {self.config.model.knots} knots: their outputs agree to {found:.1f} dB"
+        )
+        if found < LEAST_SQNR:
+            self.progress.note(f"Below {LEAST_SQNR:g} dB that costs more than rounding to 8 bits: raise --knots")
 
     def _train_quantized(
         self, quantized: QATTemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog

@@ -48,6 +48,7 @@ def tensors_against_run(graph: GraphReader, metadata: ModelMetadata, run: RunFol
 
 def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocessing) -> Shape:
     model = config.model
+    form = config.qat_selection if metadata.kind == "int8" else model.selection
     scheme = scheme_for(config.quantization.target)  # trained for; a file for another machine holds the same codes
     return Shape(
         hidden=model.hidden,
@@ -59,7 +60,7 @@ def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocess
         signed=scheme.activations.signed,
         stored=config.quantization.products == "float",
         transform=metadata.target_transform,
-        knots=model.knots if model.selection == "tabulated" else 0,
+        knots=model.knots if form == "tabulated" else 0,
     )
 
 
