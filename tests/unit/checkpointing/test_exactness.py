@@ -17,14 +17,15 @@ from qat_tft.quantization.scheme import scheme_for
 
 MODES = [pytest.param(segments_of(mode), id=mode) for mode in ("aggressive", "full")]
 CHOICES = [*MODES, pytest.param(frozenset({"lstm_encoder", "future_selection"}), id="two segments")]
-KINDS = ["fp32", "qat"]
+KINDS = ["fp32", "qat", "qat exact"]
 
 
 @pytest.fixture
 def build(request, make_model, make_qat_model):
     """Build the same model of the requested kind each time it is called; dropout is on."""
-    make = {"fp32": make_model, "qat": make_qat_model}[request.param]
-    return lambda: make(dropout=0.2)
+    kind, _, exact = request.param.partition(" ")
+    make = {"fp32": make_model, "qat": make_qat_model}[kind]
+    return lambda: make(dropout=0.2, selection=exact or "tabulated")
 
 
 @pytest.mark.parametrize("build", KINDS, indirect=True)
