@@ -14,6 +14,10 @@ if TYPE_CHECKING:  # settings are checked without importing torch
 SELECTION_SEGMENTS = ("static_selection", "historical_selection", "future_selection")
 """The three selection networks. Each runs as several calls of its name: its weights, then chunks of variables."""
 
+TABLE_SEGMENTS = ("static_tables", "historical_tables", "future_tables")
+"""The tables of tabulated selection networks, a call for each chunk of variables. No mode recomputes them: what they take
+grows with the weights alone, not with batch and history, and they are a large part of a step's work."""
+
 SEGMENTS = (
     *SELECTION_SEGMENTS,
     "static_encoder",
@@ -23,7 +27,7 @@ SEGMENTS = (
     "lstm_decoder",
     "temporal_attention",
 )
-"""Every segment of the model, in the order in which a forward pass reaches them. The head is not among them."""
+"""Every segment of the model but tables, in the order in which a forward pass reaches them; without the head."""
 
 
 class Mode(StrEnum):
@@ -76,7 +80,7 @@ def segments_of(mode: Mode | str) -> frozenset[str]:
 def choice_name(segments: frozenset[str]) -> str:
     """Return the name of the mode that recomputes these segments, or their own names where no mode does."""
     named = (str(mode) for mode, of_mode in _SEGMENTS_OF_MODE.items() if of_mode == segments)
-    return next(named, ",".join(name for name in SEGMENTS if name in segments))
+    return next(named, ",".join(name for name in (*TABLE_SEGMENTS, *SEGMENTS) if name in segments))
 
 
 def parse_segments(text: str) -> frozenset[str]:
@@ -86,12 +90,12 @@ def parse_segments(text: str) -> frozenset[str]:
         ConfigError: a name is not a segment of the model, or the list is empty.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in SEGMENTS]
+    unknown = [name for name in names if name not in (*SEGMENTS, *TABLE_SEGMENTS)]
     if unknown or not names:
         raise ConfigError(
             f"unknown segment {', '.join(map(repr, unknown))}" if unknown else "no segment is given",
             where="training.checkpoint_segments",
-            allowed=", ".join(SEGMENTS),
+            allowed=", ".join((*SEGMENTS, *TABLE_SEGMENTS)),
             next_step="choose segments from this list, separated by commas",
         )
     return frozenset(names)

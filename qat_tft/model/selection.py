@@ -81,11 +81,13 @@ class VariableSelection(nn.Module):
         real, categories = rows[:, : self.real], rows[:, self.real :]
         inputs = (*_columns(real, self.sizes[0]), *_columns(categories, self.sizes[1]))
         shares = _columns(weights.flatten(0, -2), self._all_sizes())
-        parts = (
-            run_segment(self.name, function, values, share)
-            for function, values, share in zip(self._chunks(), inputs, shares, strict=True)
-        )
+        parts = self._parts(zip(inputs, shares, strict=True), run_segment)
         return sum_in_order(parts).unflatten(0, x.shape[:-1]), weights
+
+    def _parts(self, chunks: Iterable[tuple[Tensor, Tensor]], run_segment: SegmentRunner) -> Iterator[Tensor]:
+        """Yield each chunk's part of the sum [N, H] for its values [N, C] and shares [N, C]."""
+        for function, (values, shares) in zip(self._chunks(), chunks, strict=True):
+            yield run_segment(self.name, function, values, shares)
 
     def _all_sizes(self) -> list[int]:
         return [*self.sizes[0], *self.sizes[1]]

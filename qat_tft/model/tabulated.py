@@ -11,7 +11,7 @@ of size [N, V, H] is ever built (docs/decisions/040).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import NamedTuple
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.model.dropout import Dropout
 from qat_tft.model.knots import knot_values, place
 from qat_tft.model.layers import variable_linear
@@ -85,6 +86,7 @@ class TabulatedSelection(VariableSelection):
         self, name: str, size: GroupSize, hidden: int, *, context: bool, dropout: float, chunk: int, count: int
     ) -> None:
         super().__init__(name, size, hidden, context=context, dropout=dropout, chunk=chunk)
+        self.tables_name = f"{name.removesuffix('_selection')}_tables"  # of the segment
         self.rows = chunk * count
         self.cardinalities = size.cardinalities
         self.sizes = chunk_sizes(size.real, chunk), sizes_within(size.cardinalities, self.rows)
@@ -101,18 +103,20 @@ class TabulatedSelection(VariableSelection):
         counts = [*repeat(len(self.knots), self.real), *self.cardinalities]
         return [table[:count] for table, count in zip(chain.from_iterable([*real, *categorical]), counts, strict=True)]
 
-    def _chunks(self) -> Iterator[Callable[[Tensor, Tensor], Tensor]]:
+    def _parts(self, chunks: Iterable[tuple[Tensor, Tensor]], run_segment: SegmentRunner) -> Iterator[Tensor]:
+        """Yield each chunk's part of the sum [N, H]: its table is one segment, the sum of the table's rows another."""
         number = Tensor.double if self.table.in_double and not self.training else _as_it_is
-        for rows, size in zip(self._real_rows(number), self.sizes[0], strict=True):
-            starts = torch.arange(size, device=self.knots.device) * len(self.knots)
-            yield partial(_sum_of_knots, rows, self.table, len(self.knots), starts)
-        for rows, codes in zip(self._category_rows(number), self._codes(), strict=True):
-            row_by_row = codes.shape[1] > self.rows  # decided by the configuration, never by the batch
-            yield (
-                partial(_sum_row_by_row, rows, self.table)
-                if row_by_row
-                else partial(_sum_of_codes, rows, self.table, codes)
-            )
+        waiting = iter(chunks)
+        for rows, size, (x, shares) in zip(self._real_rows(number), self.sizes[0], waiting, strict=False):
+            table = run_segment(self.tables_name, partial(_table, rows, self.table))
+            starts = torch.arange(size, device=x.device) * len(self.knots)
+            yield run_segment(self.name, partial(_sum_of_knots, starts, len(self.knots)), table, x, shares)
+        for rows, codes, (x, shares) in zip(self._category_rows(number), self._codes(), waiting, strict=True):
+            if codes.shape[1] > self.rows:  # decided by the configuration, never by the batch
+                yield run_segment(self.name, partial(_sum_row_by_row, rows, self.table), x, shares)
+            else:
+                table = run_segment(self.tables_name, partial(_table, rows, self.table, codes))
+                yield run_segment(self.name, _sum_of_codes, table, x, shares)
 
     def _real_rows(self, number: Convert) -> Iterator[Callable[[], Tensor]]:
         """Yield a function for each chunk of real variables, which returns the rows of their tables, [C, K, H]."""
@@ -184,25 +188,25 @@ def _category_rows(
     return _rows(variable_linear(weight, bias, embedded), embedded, grns, dropout)
 
 
-def _sum_of_knots(
-    rows: Callable[[], Tensor], table: nn.Module, knots: int, starts: Tensor, x: Tensor, shares: Tensor
-) -> Tensor:
-    """Return the weighted sum [N, H] of real variables x [N, C], each interpolated in its table."""
+def _table(rows: Callable[..., Tensor], table: nn.Module, *codes: Tensor) -> Tensor:
+    """Return the rows of a chunk's tables as they are summed, [C, K, H]."""
+    summed: Tensor = table(rows(*codes))
+    return summed
+
+
+def _sum_of_knots(starts: Tensor, knots: int, table: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    """Return the weighted sum [N, H] of real variables x [N, C], each interpolated in its part of a table [C, K, H]."""
     left, part = place(x, knots)
     first = (left.long() + starts).int()
     index, part = torch.cat([first, first + 1], 1), part.to(shares.dtype)
     weights = torch.cat([shares * (1 - part), shares * part], 1)
-    summed = table(rows()).flatten(0, 1)
-    return sum_of_rows(summed, index, weights.to(summed.dtype))
+    return sum_of_rows(table.flatten(0, 1), index, weights.to(table.dtype))
 
 
-def _sum_of_codes(
-    rows: Callable[[Tensor], Tensor], table: nn.Module, codes: Tensor, x: Tensor, shares: Tensor
-) -> Tensor:
-    """Return the weighted sum [N, H] of categorical variables x [N, C], each looked up in its table."""
-    starts = torch.arange(len(codes), device=x.device) * codes.shape[1]
-    summed = table(rows(codes)).flatten(0, 1)
-    return sum_of_rows(summed, (x.long() + starts).int(), shares.to(summed.dtype))
+def _sum_of_codes(table: Tensor, x: Tensor, shares: Tensor) -> Tensor:
+    """Return the weighted sum [N, H] of categorical variables x [N, C], each looked up in its part of [C, K, H]."""
+    starts = torch.arange(len(table), device=x.device) * table.shape[1]
+    return sum_of_rows(table.flatten(0, 1), (x.long() + starts).int(), shares.to(table.dtype))
 
 
 def _sum_row_by_row(rows: Callable[[Tensor], Tensor], table: nn.Module, x: Tensor, shares: Tensor) -> Tensor:

@@ -11,12 +11,16 @@ from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver
 from torch.utils.checkpoint import checkpoint
 
 from qat_tft.checkpointing.recompute import CheckpointRunner, runner_for
-from qat_tft.checkpointing.segments import SEGMENTS, run_directly, segments_of
+from qat_tft.checkpointing.segments import SEGMENTS, TABLE_SEGMENTS, run_directly, segments_of
 from qat_tft.quantization.ranges import ActivationQuantizer, Phase
 from qat_tft.quantization.scheme import scheme_for
 
 MODES = [pytest.param(segments_of(mode), id=mode) for mode in ("aggressive", "full")]
-CHOICES = [*MODES, pytest.param(frozenset({"lstm_encoder", "future_selection"}), id="two segments")]
+CHOICES = [
+    *MODES,
+    pytest.param(frozenset({"lstm_encoder", "future_selection"}), id="two segments"),
+    pytest.param(frozenset({*SEGMENTS, *TABLE_SEGMENTS}), id="tables too"),
+]
 KINDS = ["fp32", "qat", "qat exact"]
 
 
