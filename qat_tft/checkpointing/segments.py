@@ -15,8 +15,8 @@ SELECTION_SEGMENTS = ("static_selection", "historical_selection", "future_select
 """The three selection networks. Each runs as several calls of its name: its weights, then chunks of variables."""
 
 TABLE_SEGMENTS = ("static_tables", "historical_tables", "future_tables")
-"""The tables of tabulated selection networks, a call for each chunk of variables. No mode recomputes them: what they take
-grows with the weights alone, not with batch and history, and they are a large part of a step's work."""
+"""The tables of tabulated selection networks, a call for each chunk of variables. No mode recomputes them: what they
+take grows with the weights, not with batch or history, and they are a large part of a step's work."""
 
 SEGMENTS = (
     *SELECTION_SEGMENTS,
