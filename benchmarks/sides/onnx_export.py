@@ -47,8 +47,7 @@ def export_forecaster(
             print(f"{how}: {type(failure).__name__}: {str(failure).splitlines()[:1]}", file=sys.stderr)
             continue
         for batch, tensors in samples.items():
-            named = {name: tensor.numpy() for name, tensor in zip(_names(tensors), tensors, strict=True)}
-            np.savez(folder / f"b{batch}.npz", **named)
+            np.savez(folder / f"b{batch}.npz", **_named(tensors))
         return {"how": how, "files": files}
     raise RuntimeError("no way of exporting this model gave a file with torch's answers")
 
@@ -92,10 +91,14 @@ def _require_torchs_answers(forecaster: nn.Module, samples: dict[int, Inputs], f
             expected = forecaster(*tensors).numpy()
         session = ort.InferenceSession(str(folder / files[batch]), providers=["CPUExecutionProvider"])
         asked = {node.name for node in session.get_inputs()}  # an exporter drops inputs that the graph does not use
-        feed = {name: t.numpy() for name, t in zip(_names(tensors), tensors, strict=True) if name in asked}
+        feed = {name: values for name, values in _named(tensors).items() if name in asked}
         error = np.square(session.run(None, feed)[0] - expected).mean() / np.square(expected).mean()
         if not error <= LARGEST_ERROR**2:
             raise ValueError(f"at batch {batch} the file differs from torch by {error**0.5:.1e} of the forecast")
+
+
+def _named(inputs: Inputs) -> dict[str, Any]:
+    return {name: tensor.numpy() for name, tensor in zip(_names(inputs), inputs, strict=True)}
 
 
 def _names(inputs: Inputs) -> list[str]:

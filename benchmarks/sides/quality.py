@@ -55,7 +55,7 @@ SETS = (
         "vic_electricity",
         "--time time --target demand --id series_id --known holiday:category --observed temperature "
         "--calendar hour,day_of_week:category --validation-from 2014-07-01 --test-from 2014-10-01 --history 96 "
-        "--horizon 48 --seasonal-difference 48 --hidden 32 --epochs 8 --batches-per-epoch 100",
+        "--horizon 48 --seasonal-difference 48 --hidden 32 --epochs 8 --batches-per-epoch 60",
     ),
     DataSet(
         "stallion_beverages",
@@ -65,7 +65,7 @@ SETS = (
     DataSet(
         "oxford_man_volatility",
         "--validation-from 2016-01-01 --test-from 2018-01-01 --history 66 --horizon 5 --hidden 32 --dropout 0.2 "
-        "--season 1 --seasonal-difference 1 --epochs 6 --batches-per-epoch 150",
+        "--season 1 --seasonal-difference 1 --epochs 6 --batches-per-epoch 100",
     ),
 )
 COMMON = "--batch-size 64"
@@ -147,7 +147,7 @@ def file_risk(run: RunFolder, file: Path) -> dict[str, float]:
     """Return a file's q-risk per quantile on the windows of the test part that the run keeps."""
     session, windows = ForecastSession(file, threads=1), run.load_check_windows()
     blocks = torch.arange(len(windows.target)).split(BLOCK)
-    answers = [session(window_inputs(windows, rows, session.metadata)) for rows in blocks]
+    answers = [session.forecast(window_inputs(windows, rows, session.metadata)) for rows in blocks]
     risks = q_risk(torch.from_numpy(np.concatenate(answers)), windows.target, session.metadata.quantiles)
     return dict(zip(map(str, session.metadata.quantiles), risks.tolist(), strict=True))
 
