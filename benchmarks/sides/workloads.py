@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-FORM: dict[str, str | int] = {}
+FORM: dict[str, str | int] = {"selection": "tabulated"}
 """The form of our selection networks that is measured: fields of the model's configuration, options of `qat-tft`."""
-EXACT_FORM: dict[str, str | int] = {}
+EXACT_FORM: dict[str, str | int] = {"selection": "exact"}
 """The form whose forecasts the measured one is compared with."""
 
 
