@@ -32,7 +32,7 @@ import torch
 from sides.files import BATCHES, FP32, INT8, TimedFiles, timed_files
 from sides.ours_shape import synthetic_step
 from sides.process import Program, Timed, peak_of_steps, peer_programs, timed_steps
-from sides.quality import SETS, Quality, measure_quality
+from sides.quality import SETS, Quality, measure_quality, require_sets
 from sides.workloads import WORKLOADS
 
 from qat_tft.checkpointing.segments import Mode
@@ -92,7 +92,13 @@ def main() -> None:
     """Measure and print."""
     arguments = _arguments()
     arguments.runs.mkdir(parents=True, exist_ok=True)
-    found = measure(arguments)
+    try:
+        peers = {name: peer_programs(arguments.peers, name) for name in WORKLOADS}
+        if arguments.data:
+            require_sets(arguments.data)
+    except FileNotFoundError as missing:
+        sys.exit(str(missing))
+    found = measure(arguments, peers)
     result = figures(found)
     if arguments.json:
         print(json.dumps({**result, "machine": machine(), "details": details(found)}, indent=2))
@@ -110,9 +116,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def measure(arguments: argparse.Namespace) -> Found:
-    """Measure everything that the arguments allow."""
-    peers = {name: peer_programs(arguments.peers, name) for name in WORKLOADS}
+def measure(arguments: argparse.Namespace, peers: Mapping[str, Mapping[str, Program]]) -> Found:
+    """Measure everything that the arguments allow, beside the programs of the peers for each workload."""
     steps = {name: _steps(name, peers[name]) for name in WORKLOADS}
     large = _large_steps()
     peaks = {

@@ -7,7 +7,7 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -160,11 +160,8 @@ def qat_tft(*words: str) -> str:
         SystemExit: it failed.
     """
     print("qat-tft", *words, file=sys.stderr)
-    done = subprocess.run([*_qat_tft(), *words], stdout=subprocess.PIPE, text=True, check=False)
+    program = Path(sys.executable).with_name("qat-tft")
+    done = subprocess.run([program, *words], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"qat-tft {words[0]} ended with exit code {done.returncode}")
     return done.stdout
-
-
-def _qat_tft() -> Sequence[str]:
-    return [str(Path(sys.executable).with_name("qat-tft"))]

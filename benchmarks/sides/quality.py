@@ -108,6 +108,17 @@ class Quality:
         return {level: mean(self.int8_file, level) / mean(self.fp32_file, level) for level in self.int8_file[0]}
 
 
+def require_sets(data: Path) -> None:
+    """Check that a folder holds every set.
+
+    Raises:
+        FileNotFoundError: one is missing.
+    """
+    for one in SETS:
+        if not _file_of(one, data).exists():
+            raise FileNotFoundError(f"{data} holds no {_file_of(one, data).name}")
+
+
 def measure_quality(one: DataSet, data: Path, runs: Path, seeds: int) -> Quality:
     """Train a set in both forms from each seed, unless the runs are there, and return what they found."""
     exact = [trained(one, data, runs, seed, EXACT_FORM, "exact") for seed in range(seeds)]
@@ -132,10 +143,14 @@ def trained(one: DataSet, data: Path, runs: Path, seed: int, form: Mapping[str, 
         schema = ("--schema", str(roles)) if roles.exists() else ()
         chosen = [word for field, value in form.items() for word in (f"--{field}", str(value))]
         more = [*chosen, *one.options.split(), *COMMON.split(), *(QAT.split() if name == "measured" else ())]
-        file = str(data / f"{one.name}.parquet")
+        file = str(_file_of(one, data))
         where = ("--name", run, "--runs-dir", str(runs))
         qat_tft("train", "--parquet-file", file, *schema, *more, "--seed", str(seed), *where)
     return RunFolder.open(runs / run)
+
+
+def _file_of(one: DataSet, data: Path) -> Path:
+    return data / f"{one.name}.parquet"
 
 
 def test_risk(run: RunFolder) -> float:

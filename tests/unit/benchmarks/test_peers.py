@@ -182,11 +182,13 @@ def test_sides_take_turns_and_the_first_round_is_not_timed(script, monkeypatch):
     assert result["a"].median == 2.0
 
 
-def test_a_missing_environment_is_named_before_anything_is_measured(script, tmp_path):
+def test_a_missing_environment_or_set_is_named_before_anything_is_measured(script, tmp_path):
     process = import_module("sides.process")
     assert process.peer_programs(None, "w1") == {}
     with pytest.raises(FileNotFoundError, match="no environment of pytorch-forecasting"):
         process.peer_programs(tmp_path, "w1")
+    with pytest.raises(FileNotFoundError, match=r"holds no ett_h1\.parquet"):
+        import_module("sides.quality").require_sets(tmp_path)
 
 
 @pytest.fixture
