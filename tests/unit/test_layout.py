@@ -21,7 +21,7 @@ ARROWS = {
     "device": {"errors"},
     "schema": {"errors"},
     "checkpointing": {"errors"},
-    "config": {"checkpointing", "data", "quantization"},
+    "config": {"checkpointing", "data", "model", "quantization"},
     "data": set(),
     "model": {"checkpointing"},
     "quantization": {"checkpointing", "model"},

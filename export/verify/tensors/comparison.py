@@ -27,6 +27,8 @@ STRUCTURE = (0.0, 1.0, -1.0)
 
 _CUT = re.compile(r"(?P<base>.+?)(?:\.chunk(?P<chunk>\d+)_(?P<place>\d+))?(?:\.half(?P<half>\d))?(?P<rest>\.scales?)?")
 _OF_THE_MODEL = "model."
+_HALF = 0.5 + 1e-6
+"""Of a unit in the last place: a number that lies in the middle of two may be rounded to either."""
 _CODES = (np.dtype(np.int8), np.dtype(np.uint8))
 
 
@@ -141,7 +143,8 @@ def _candidates(found: _Found, expected: Sequence[ExpectedTensor]) -> Sequence[E
 
 def _equal(value: Array, one: ExpectedTensor) -> bool:
     """Whether two tensors hold the same numbers, as they stand or with the last two axes exchanged."""
-    if value.size != one.value.size or value.dtype != one.value.dtype:
+    stored = np.dtype(np.float32) if one.value.dtype == np.float64 else one.value.dtype
+    if value.size != one.value.size or value.dtype != stored:
         return False
     return any(_same_numbers(value.reshape(-1), layout, one.tolerance) for layout in _layouts(one.value))
 
@@ -152,6 +155,9 @@ def _layouts(value: Array) -> list[Array]:
 
 
 def _same_numbers(value: Array, wanted: Array, tolerance: float) -> bool:
+    if wanted.dtype == np.float64:
+        nearest = np.spacing(np.abs(value)).astype(np.float64) * _HALF
+        return bool((np.abs(value.astype(np.float64) - wanted) <= nearest).all())
     if not tolerance:
         return bool(np.array_equal(value, wanted))
     largest = np.abs(wanted).max(initial=0.0)

@@ -42,6 +42,7 @@ class ExpectedTensor:
         layer: name of the layer in the model; ``scaling`` for the statistics, ``graph`` for what no layer owns.
         part: what of the layer it is, such as ``codes``.
         value: in the layout of the run; a file may hold it transposed, cut by variables, or halved along its last axis.
+            float64 stands for float32 that is rounded from it.
         tolerance: largest difference as a share of the largest magnitude; 0: every bit must be equal.
     """
 
@@ -178,21 +179,22 @@ def _is_in_a_table(layer: str) -> bool:
 
 
 def _tables(layers: Layers, shape: Shape, float_layers: Collection[str] | None = None) -> Iterator[ExpectedTensor]:
-    """Yield the tables of tabulated selection networks, their rows rounded unless `float_layers` is None or names them.
+    """Yield the tables of tabulated selection networks.
 
-    Sums in double precision depend on their order in the last bits, of which some reach what is rounded to single.
+    Their rows are rounded to 8 bits, but where `float_layers` is None or names the table.
     """
     for selection, group in zip(_SELECTIONS, shape.groups, strict=True):
         size, table = group.variables, f"{selection}.table"
         if not shape.knots or not size.total:
             continue
-        rows, rounding = table_rows(selection, layers, size, shape.knots), float(np.finfo(np.float32).eps)
+        rows = table_rows(selection, layers, size, shape.knots)
         if float_layers is None or table in float_layers:
-            yield ExpectedTensor(table, "rows", rows.astype(np.float32), rounding)
+            yield ExpectedTensor(table, "rows", rows)
         else:
-            scale = np.maximum(np.abs(rows).max(-1) / _STORED_HIGH, np.finfo(np.float32).tiny).astype(np.float32)
-            yield ExpectedTensor(table, "codes", np.rint(rows / scale.astype(np.float64)[:, None]).astype(np.int8))
-            yield ExpectedTensor(table, "scales", scale, rounding)
+            scales = np.maximum(np.abs(rows).max(-1) / _STORED_HIGH, float(np.finfo(np.float32).tiny))
+            rounded = scales.astype(np.float32).astype(np.float64)
+            yield ExpectedTensor(table, "codes", np.rint(rows / rounded[:, None]).astype(np.int8))
+            yield ExpectedTensor(table, "scales", scales)
         starts = table_starts(size, shape.knots)
         for name, part in (("knot_starts", starts[: size.real]), ("code_starts", starts[size.real :])):
             if part.size:

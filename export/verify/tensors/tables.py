@@ -81,7 +81,7 @@ def _grn(own: Mapping[str, dict[str, Array]], variable: int, hidden: Array, skip
         if own[layer]:  # the second map may have been merged into the gate
             hidden = hidden @ own[layer]["weight"][variable].T + own[layer]["bias"][variable]
     values, gates = np.split(hidden, 2, -1)
-    x = skip + values / (1.0 + np.exp(-gates))
+    x = skip + values * 0.5 * (1.0 + np.tanh(0.5 * gates))
     centered = x - x.mean(-1, keepdims=True)
     normalized = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + _EPSILON)
     result: Array = normalized * own["norm"]["weight"][variable] + own["norm"]["bias"][variable]

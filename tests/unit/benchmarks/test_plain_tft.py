@@ -50,6 +50,7 @@ def ours():
         horizon=HORIZON,
         hidden=HIDDEN,
         heads=HEADS,
+        selection="exact",
         selection_chunk=2,
     )
 

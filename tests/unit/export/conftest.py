@@ -22,13 +22,14 @@ from qat_tft.data.windows import Windows
 from qat_tft.export.build.run_export import plan_fp32, plan_int8, write_plans
 from qat_tft.export.metadata import METADATA_KEY, ModelMetadata
 from qat_tft.export.verify import check
+from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.calibrate import calibrate
 from qat_tft.quantization.products import Products
 from qat_tft.runs.build import build_model, build_qat_model
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
 
-HISTORY, HORIZON, ROWS = 6, 3, 120
+HISTORY, HORIZON, ROWS, KNOTS = 6, 3, 120, 17
 SCHEMA = Schema(
     time="time",
     target="load",
@@ -131,7 +132,14 @@ def plant_table(rows: int = ROWS, plants: tuple[str, ...] = ("north", "south")) 
     return pa.concat_tables(tables)
 
 
-def write_run(folder: Path, *, standardize: str, target: str = "x86", products: Products = "integer") -> RunFolder:
+def write_run(
+    folder: Path,
+    *,
+    standardize: str,
+    target: str = "x86",
+    products: Products = "integer",
+    selection: SelectionForm = "tabulated",
+) -> RunFolder:
     """A calibrated run folder with random weights: what training leaves, without the training."""
     folder.mkdir(parents=True, exist_ok=True)
     pq.write_table(plant_table(), folder / "data.parquet")
@@ -139,10 +147,11 @@ def write_run(folder: Path, *, standardize: str, target: str = "x86", products: 
     split = Split.by_fraction(panel, 0.2, 0.3)
     preprocessing = Preprocessing.fit(panel, split, standardize)
     windows = Windows(preprocessing.encode(panel), history=HISTORY, horizon=HORIZON, split=split, part=Part.TEST)
+    shape = {"hidden": 16, "heads": 2, "history": HISTORY, "horizon": HORIZON, "selection_chunk": 2}
     config = RunConfig.checked(
         {
             "data": {"standardize": standardize},
-            "model": {"hidden": 16, "heads": 2, "history": HISTORY, "horizon": HORIZON, "selection_chunk": 2},
+            "model": {**shape, "selection": selection, "knots": KNOTS},
             "quantization": {"target": target, "products": products},
         },
         where="the test",
@@ -209,15 +218,21 @@ def run_for(shared: Path, exported_run: RunFolder) -> MakeRun:
     """
 
     def run_for_target(
-        trained: str = "x86", *, products: Products = "integer", exported: bool = True, **options: str
+        trained: str = "x86",
+        *,
+        products: Products = "integer",
+        selection: SelectionForm = "tabulated",
+        exported: bool = True,
+        **options: str,
     ) -> RunFolder:
         def make(folder: Path) -> None:
-            run = write_run(folder, standardize="series", target=trained, products=products)
+            run = write_run(folder, standardize="series", target=trained, products=products, selection=selection)
             if exported:
-                copy2(exported_run.onnx_file("fp32"), run.path)  # made of the same weights
+                if selection == "tabulated":
+                    copy2(exported_run.onnx_file("fp32"), run.path)  # made of the same weights
                 write_plans(run, [plan_int8(run, **options)])
 
-        name = "-".join([trained, products, *options.values(), *([] if exported else ["bare"])])
+        name = "-".join([trained, products, selection, *options.values(), *([] if exported else ["bare"])])
         return made_once(shared / name, make)
 
     return run_for_target

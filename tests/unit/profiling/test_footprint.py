@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from qat_tft.checkpointing.recompute import runner_for
+from qat_tft.checkpointing.segments import SEGMENTS, TABLE_SEGMENTS
 from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
+from qat_tft.model.forms import SelectionForm
 from qat_tft.model.loss import quantile_loss
 from qat_tft.profiling.footprint import simulate_step
 from qat_tft.profiling.live_tensors import peak_bytes
@@ -18,15 +21,18 @@ from qat_tft.schema import GroupSize
 # All is counted to the byte but what oneDNN's LSTM keeps, in pages of memory: a percent of so small a model.
 ACCURACY = 0.02
 BATCH = 8
+TABLES = frozenset(TABLE_SEGMENTS)
 MODES = ["off", "aggressive", "full"]
 KINDS = ["fp32", "qat"]
 GROUPS = (GroupSize(2), GroupSize(38, (4, 6)), GroupSize(3, (3,)))
 HISTORY, HORIZON = 12, 4
 
 
-def simulator_of(season: int = 0) -> StepSimulator:
-    shape = ModelConfig(history=HISTORY, horizon=HORIZON, hidden=16, selection_chunk=4, seasonal_difference=season)
-    return StepSimulator(shape, GROUPS)
+def simulator_of(season: int = 0, selection: SelectionForm = "tabulated") -> StepSimulator:
+    shape = ModelConfig(
+        history=HISTORY, horizon=HORIZON, hidden=16, selection=selection, selection_chunk=4, seasonal_difference=season
+    )
+    return StepSimulator(shape, GROUPS, QuantizationConfig(products="integer"))
 
 
 @pytest.fixture
@@ -106,11 +112,22 @@ def test_work_of_an_lstm_is_counted():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_recomputing_more_takes_more_work_and_less_memory(simulator, kind):
-    off, aggressive, full = (simulator(kind, mode, BATCH) for mode in MODES)
+def test_recomputing_more_takes_more_work_and_less_memory(kind):
+    exact = simulator_of(selection="exact")
+    off, aggressive, full = (exact(kind, mode, BATCH) for mode in MODES)
     assert off.flops < aggressive.flops < full.flops < 1.5 * off.flops
     assert full.activations < off.activations / 3
     assert aggressive.activations < off.activations
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_tables_take_does_not_grow_with_the_batch_and_no_mode_recomputes_it(simulator, kind):
+    kept = frozenset(SEGMENTS)
+    with_tables, without = ([simulator(kind, choice, batch) for batch in (2, 16)] for choice in (kept, kept | TABLES))
+    saved = [one.activations - other.activations for one, other in zip(with_tables, without, strict=True)]
+    assert saved[0] > 100_000
+    assert saved[0] == pytest.approx(saved[1], rel=0.2)
+    assert with_tables[0].flops < without[0].flops
 
 
 def test_half_precision_takes_less_activation_memory(simulator):

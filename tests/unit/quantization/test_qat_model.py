@@ -221,6 +221,6 @@ def test_a_calibration_that_fails_leaves_ranges_and_quantizers_as_they_were(make
 
 
 def test_a_model_with_nothing_left_to_quantize_is_refused(make_model):
-    names = QATTemporalFusionTransformer(make_model(), scheme_for("x86")).quantized_layers()
+    names = QATTemporalFusionTransformer(make_model(), scheme_for("x86")).roundings()
     with pytest.raises(ValueError, match="nothing to quantize"):
         QATTemporalFusionTransformer(make_model(), scheme_for("x86"), skip=frozenset(names))

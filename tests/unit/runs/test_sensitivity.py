@@ -128,7 +128,7 @@ def test_rounding_only_in_some_layers_changes_what_the_model_computes(make_qat_m
         with rounding_only(model, layers):
             return model(*inputs).quantiles
 
-    everything = forecast(model.quantized_layers())
+    everything = forecast(model.roundings())
     assert torch.equal(everything, model(*inputs).quantiles)
     nothing, head = forecast(()), forecast(("head",))
     assert not torch.equal(head, nothing)
@@ -141,12 +141,12 @@ def test_rounding_only_in_some_layers_changes_what_the_model_computes(make_qat_m
 def test_segments_hold_every_layer_once(make_qat_model):
     model = make_qat_model()
     groups = by_segment(model)
-    assert sorted(layer for layers in groups.values() for layer in layers) == sorted(model.quantized_layers())
+    assert sorted(layer for layers in groups.values() for layer in layers) == sorted(model.roundings())
     assert {"historical_selection", "lstm_encoder", "temporal_attention", "head"} <= set(groups)
     assert all(layer.split(".")[0] == segment for segment, layers in groups.items() for layer in layers)
 
 
-@pytest.mark.parametrize("layer", ["head", "lstm_encoder.cell", "historical_selection.gate"])
+@pytest.mark.parametrize("layer", ["head", "lstm_encoder.cell", "historical_selection.table"])
 def test_weights_of_a_fully_quantized_model_serve_one_that_leaves_a_layer_float(
     layer, make_model, make_qat_model, sizes
 ):
@@ -156,7 +156,7 @@ def test_weights_of_a_fully_quantized_model_serve_one_that_leaves_a_layer_float(
     fewer.load_state_dict(state_for(fewer, full.state_dict()))
     fewer.set_phase("frozen")
     inputs = sizes.inputs(64, torch.Generator().manual_seed(1))
-    with rounding_only(full, [name for name in full.quantized_layers() if name != layer]):
+    with rounding_only(full, [name for name in full.roundings() if name != layer]):
         expected = full(*inputs).quantiles
     assert torch.allclose(fewer(*inputs).quantiles, expected, atol=1e-6)
     assert not torch.allclose(full(*inputs).quantiles, expected, atol=1e-6)

@@ -125,7 +125,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         fills=preprocessing.fill_values(),
         target_transform="softplus",
     )
-    computed = integer_model(model) if kind == "int8" else model
+    computed = integer_model(model) if kind == "int8" else model.folded()
     graph = build_graph(RawForecaster(computed, scaling, metadata).eval(), metadata)
     write_file(folder / "model.onnx", graph.SerializeToString())
     return Exported(ForecastSession(folder / "model.onnx", threads=1), model, preprocessing)
