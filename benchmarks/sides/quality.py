@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.compare import window_inputs
-from qat_tft.export.verify.measures import sqnr_db
 from qat_tft.model.loss import q_risk
-from qat_tft.model.tft import TemporalFusionTransformer
-from qat_tft.runs.build import build_model
+from qat_tft.model.selection_form import in_form, selection_sqnr
 from qat_tft.runs.folder import RunFolder
 from sides.process import qat_tft
 from sides.workloads import EXACT_FORM, FORM
@@ -33,8 +30,9 @@ from sides.workloads import EXACT_FORM, FORM
 Array = npt.NDArray[np.float32]
 
 ROLES = Path(__file__).resolve().parents[2] / "examples"
-SELECTIONS = ("static_selection", "historical_selection", "future_selection")
 BLOCK = 64
+COMPARED = 256
+"""Windows that the selected vectors of both forms are compared on."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +129,7 @@ def measure_quality(one: DataSet, data: Path, runs: Path, seeds: int) -> Quality
         measured=tuple(map(test_risk, measured)),
         fp32_file=tuple(file_risk(run, run.onnx_file("fp32")) for run in measured),
         int8_file=tuple(file_risk(run, run.onnx_file("int8")) for run in measured),
-        selected_db=tuple(min(selected_db_of(run).values()) for run in measured),
+        selected_db=tuple(selected_db_of(run) for run in measured),
     )
 
 
@@ -167,45 +165,14 @@ def file_risk(run: RunFolder, file: Path) -> dict[str, float]:
     return dict(zip(map(str, session.metadata.quantiles), risks.tolist(), strict=True))
 
 
-def selected_db_of(run: RunFolder) -> dict[str, float]:
-    """Return the SQNR of each selection network's output in dB: a run's weights in exact and in the trained form."""
-    model, preprocessing = run.load_fp32_model(), run.load_preprocessing()
-    shape = run.load_config().model.model_copy(update=EXACT_FORM)
-    exact = build_model(shape, preprocessing, run.load_effective_schema())
-    exact.load_state_dict(model.state_dict())
-    inputs = scaled(run.load_check_windows(), preprocessing.scaling())
-    return selected_db(exact.eval(), model, inputs)
+def selected_db_of(run: RunFolder) -> float:
+    """Return the SQNR of the selected vectors in dB: a run's model in exact form against the form it was trained in."""
+    model, shape = run.load_fp32_model(), run.load_config().model
+    windows = run.load_check_windows()
+    inputs = scaled(windows.windows(slice(0, COMPARED)), run.load_preprocessing().scaling())
+    return selection_sqnr(in_form(model, "exact", knots=shape.knots), model, inputs)
 
 
 def scaled(windows: Batch, scaling: Scaling) -> tuple[Tensor, Tensor, Tensor]:
     """Return what a model takes for raw windows."""
     return scaling.scale_inputs(windows.static, windows.historical, windows.future, windows.series)
-
-
-def selected_db(
-    exact: TemporalFusionTransformer, other: TemporalFusionTransformer, inputs: tuple[Tensor, ...]
-) -> dict[str, float]:
-    """Return the SQNR of `other` against `exact` in dB for the output of each selection network that they have."""
-    reference, actual = selected_vectors(exact, inputs), selected_vectors(other, inputs)
-    ratios = {name: sqnr_db(reference[name], actual[name]) for name in reference}
-    return {name: float("-inf") if ratio is None else ratio for name, ratio in ratios.items()}
-
-
-def selected_vectors(model: TemporalFusionTransformer, inputs: tuple[Tensor, ...]) -> dict[str, Array]:
-    """Return what each selection network of a model puts out, [N, T, H] or [N, H], for scaled inputs of N windows."""
-    blocks: dict[str, list[Array]] = {}
-
-    def keep(name: str) -> Any:
-        def hook(module: nn.Module, arguments: Any, output: tuple[Tensor, Tensor]) -> None:
-            blocks.setdefault(name, []).append(output[0].numpy())
-
-        return hook
-
-    with ExitStack() as hooks, torch.no_grad():
-        for name in SELECTIONS:
-            selection: nn.Module | None = getattr(model, name)
-            if selection is not None:
-                hooks.enter_context(selection.register_forward_hook(keep(name)))
-        for block in zip(*(tensor.split(BLOCK) for tensor in inputs), strict=True):
-            model(*block)
-    return {name: np.concatenate(parts) for name, parts in blocks.items()}

@@ -9,11 +9,10 @@ from __future__ import annotations
 import copy
 from typing import TypeVar
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from qat_tft.model.inference import cut_selections, tabulate_selections
-from qat_tft.model.layers import GatedResidualNetwork, VariableLinear
+from qat_tft.model.layers import GatedResidualNetwork, VariableLinear, merge_maps
 from qat_tft.model.selection import SelectionWeights, VariableSelection
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -31,7 +30,7 @@ def merge_second_into_gate(model: Model) -> Model:
             if second is not None:
                 assert isinstance(second, nn.Linear | VariableLinear)
                 assert isinstance(gate, nn.Linear | VariableLinear)
-                _merge(second, gate)
+                merge_maps(second, gate)
                 module.second = None
     return merged
 
@@ -46,16 +45,3 @@ def fold_for_inference(model: Model) -> Model:
     folded = merge_second_into_gate(folded)
     cut_selections(folded)
     return folded
-
-
-@torch.no_grad()
-def _merge(second: nn.Linear | VariableLinear, gate: nn.Linear | VariableLinear) -> None:
-    """Make the gate act on what the second map used to get; products in double precision, rounded once."""
-    weight, bias = gate.weight.double(), gate.bias.double()
-    gate.bias.copy_(_rows(weight, second.bias.double()) + bias)
-    gate.weight.copy_(weight @ second.weight.double())
-
-
-def _rows(weight: Tensor, vector: Tensor) -> Tensor:
-    """Return weight [..., out, in] times vector [..., in]: [..., out]."""
-    return (weight @ vector.unsqueeze(-1)).squeeze(-1)

@@ -205,3 +205,16 @@ def replace_module(model: nn.Module, name: str, new: nn.Module) -> None:
     """Put a module in the place of the one that `named_modules` of the model calls by that name."""
     parent, _, attribute = name.rpartition(".")
     setattr(model.get_submodule(parent), attribute, new)
+
+
+@torch.no_grad()
+def merge_maps(second: nn.Linear | VariableLinear, gate: nn.Linear | VariableLinear) -> None:
+    """Make a GRN's gate act on what its second map used to get; products in double precision, rounded once."""
+    weight, bias = gate.weight.double(), gate.bias.double()
+    gate.bias.copy_(_rows(weight, second.bias.double()) + bias)
+    gate.weight.copy_(weight @ second.weight.double())
+
+
+def _rows(weight: Tensor, vector: Tensor) -> Tensor:
+    """Return weight [..., out, in] times vector [..., in]: [..., out]."""
+    return (weight @ vector.unsqueeze(-1)).squeeze(-1)

@@ -1,4 +1,4 @@
-"""From a model to an equal one whose selection networks have another form: the same parameters, computed otherwise."""
+"""From a model to an equal one whose selection networks have another form."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from qat_tft.model.forms import SelectionForm, variables_together
-from qat_tft.model.layers import replace_module
+from qat_tft.model.layers import merge_maps, replace_module
 from qat_tft.model.selection import VariableSelection
 from qat_tft.model.tabulated import TabulatedSelection
 from qat_tft.model.tft import TemporalFusionTransformer
@@ -19,6 +19,8 @@ def in_form(
     model: TemporalFusionTransformer, form: SelectionForm, *, knots: int, chunk: int | None = None
 ) -> TemporalFusionTransformer:
     """Return a copy of a model whose selection networks are exact, or tabulated at so many knots.
+
+    Both have the same parameters, but that a variable's second map is part of its gate once a network is tabulated.
 
     Args:
         model: it is not changed.
@@ -83,6 +85,11 @@ def _in_form(selection: VariableSelection, form: SelectionForm, knots: int, chun
         other = TabulatedSelection(name, size, hidden, context=context, dropout=dropout, chunk=chunk, count=knots)
     else:
         other = VariableSelection(name, size, hidden, context=context, dropout=dropout, chunk=chunk)
+    merged = copy.deepcopy(selection)
+    if merged.second is not None and other.second is None:
+        merge_maps(merged.second, merged.gate)
+        merged.second = None
+    other.second = merged.second
     other.to(selection.norm.weight)
-    other.load_state_dict(selection.state_dict())
+    other.load_state_dict(merged.state_dict())
     return other.train(selection.training)

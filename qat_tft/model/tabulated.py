@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.model.dropout import Dropout
 from qat_tft.model.knots import knot_values, place
-from qat_tft.model.layers import variable_linear
+from qat_tft.model.layers import merge_maps, variable_linear
 from qat_tft.model.selection import VariableSelection, chunk_sizes
 from qat_tft.model.weighted_rows import sum_of_rows
 from qat_tft.schema import GroupSize
@@ -31,7 +31,7 @@ from qat_tft.schema import GroupSize
 Convert = Callable[[Tensor], Tensor]
 """Puts a weight into the number format that rows are computed in."""
 
-IN_A_TABLE = ("real_first", "real_embedding", "category_first", "second", "gate", "norm")
+IN_A_TABLE = ("real_first", "real_embedding", "category_first", "gate", "norm")
 """The layers of a selection network that its tables are computed from."""
 
 
@@ -69,9 +69,11 @@ class FrozenTable(nn.Module):
 
 
 class TabulatedSelection(VariableSelection):
-    """A selection network whose variables' GRNs are tables; its parameters are those of the exact `VariableSelection`.
+    """A selection network whose variables' GRNs are tables; its parameters are those of a merged `VariableSelection`.
 
-    Dropout inside the GRNs has one mask for each knot or code and step, shared by all rows. A categorical variable with
+    The variables' GRNs have no second linear map: as nothing but dropout stands behind it, it is part of the gate from
+    the start, which saves a third of the weights (docs/decisions/040). Dropout acts on the activation, with one mask
+    for each knot or code and step, shared by all rows. A categorical variable with
     more codes than a chunk has rows is computed row by row, for the codes of the batch.
 
     Args:
@@ -86,6 +88,9 @@ class TabulatedSelection(VariableSelection):
         self, name: str, size: GroupSize, hidden: int, *, context: bool, dropout: float, chunk: int, count: int
     ) -> None:
         super().__init__(name, size, hidden, context=context, dropout=dropout, chunk=chunk)
+        assert self.second is not None
+        merge_maps(self.second, self.gate)
+        self.second = None
         self.tables_name = f"{name.removesuffix('_selection')}_tables"  # of the segment
         self.rows = chunk * count
         self.cardinalities = size.cardinalities
@@ -142,8 +147,9 @@ class TabulatedSelection(VariableSelection):
 
     def _grns(self, variables: slice, sizes: list[int], number: Convert) -> Iterator[VariableGRNs]:
         """Yield what of the GRNs of each chunk of variables follows their first maps."""
-        layers = [layer for layer in (self.gate, self.norm, self.second) if layer is not None]
-        tensors = [tensor[variables].split(sizes) for layer in layers for tensor in (layer.weight, layer.bias)]
+        tensors = [
+            tensor[variables].split(sizes) for layer in (self.gate, self.norm) for tensor in (layer.weight, layer.bias)
+        ]
         for pieces in zip(*tensors, strict=True):
             yield VariableGRNs(*map(number, pieces))
 
@@ -163,15 +169,11 @@ class VariableGRNs(NamedTuple):
     gate_bias: Tensor  # [C, 2H]
     norm_weight: Tensor  # [C, H]
     norm_bias: Tensor  # [C, H]
-    second_weight: Tensor | None = None  # [C, H, H]; None once it has been merged into the gate
-    second_bias: Tensor | None = None  # [C, H]
 
 
 def _rows(hidden: Tensor, skip: Tensor, grns: VariableGRNs, dropout: Dropout) -> Tensor:
     """Return the GRNs' outputs [C, K, H] for their first maps and what they add at the end, both of that shape."""
     hidden = F.elu(hidden, inplace=True)  # the product before it does not need its result
-    if grns.second_weight is not None and grns.second_bias is not None:
-        hidden = variable_linear(grns.second_weight, grns.second_bias, hidden)
     gated = F.glu(variable_linear(grns.gate_weight, grns.gate_bias, dropout(hidden)), dim=-1)
     normalized = F.layer_norm(skip + gated, gated.shape[-1:])
     return torch.addcmul(grns.norm_bias.unsqueeze(1), normalized, grns.norm_weight.unsqueeze(1))

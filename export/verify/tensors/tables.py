@@ -19,7 +19,7 @@ from qat_tft.schema import GroupSize
 Array = npt.NDArray[Any]
 Layers = Mapping[str, Mapping[str, Tensor]]
 
-PARTS = ("real_first", "real_embedding", "category_first", "second", "gate", "norm")
+PARTS = ("real_first", "real_embedding", "category_first", "gate", "norm")
 """The layers of a selection network that the table holds the results of."""
 
 _WIDTH, _FARTHEST = 1.0, 1000.0
@@ -75,12 +75,10 @@ def _categorical(
 
 
 def _grn(own: Mapping[str, dict[str, Array]], variable: int, hidden: Array, skip: Array) -> Array:
-    """Return `LayerNorm(skip + GLU(gate(second(ELU(hidden)))))` of one variable, [K, H]."""
+    """Return `LayerNorm(skip + GLU(gate(ELU(hidden))))` of one variable, [K, H]."""
     hidden = np.where(hidden > 0, hidden, np.expm1(np.minimum(hidden, 0)))
-    for layer in ("second", "gate"):
-        if own[layer]:  # the second map may have been merged into the gate
-            hidden = hidden @ own[layer]["weight"][variable].T + own[layer]["bias"][variable]
-    values, gates = np.split(hidden, 2, -1)
+    gated = hidden @ own["gate"]["weight"][variable].T + own["gate"]["bias"][variable]
+    values, gates = np.split(gated, 2, -1)
     x = skip + values * 0.5 * (1.0 + np.tanh(0.5 * gates))
     centered = x - x.mean(-1, keepdims=True)
     normalized = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + _EPSILON)

@@ -11,11 +11,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
-from torch import nn
-
-from qat_tft.model.tft import TemporalFusionTransformer
-from qat_tft.schema import GroupSize
 
 SIDE = '''
 """A side whose loss prints, as libraries do."""
@@ -189,45 +184,6 @@ def test_a_missing_environment_or_set_is_named_before_anything_is_measured(scrip
         process.peer_programs(tmp_path, "w1")
     with pytest.raises(FileNotFoundError, match=r"holds no ett_h1\.parquet"):
         import_module("sides.quality").require_sets(tmp_path)
-
-
-@pytest.fixture
-def models():
-    sizes = GroupSize(2), GroupSize(4), GroupSize(2)
-    torch.manual_seed(0)
-    one, other = (TemporalFusionTransformer(*sizes, history=5, horizon=3, hidden=8, heads=2).eval() for _ in range(2))
-    other.load_state_dict(one.state_dict())
-    inputs = torch.randn(70, 2), torch.randn(70, 5, 4), torch.randn(70, 3, 2)  # more than a block
-    return one, other, inputs
-
-
-def test_selected_vectors_of_equal_models_are_equal_in_every_network(script, models):
-    found_db = import_module("sides.quality").selected_db(*models)
-    assert list(found_db) == ["static_selection", "historical_selection", "future_selection"]
-    assert all(ratio > ROUNDING_DB for ratio in found_db.values())
-
-
-def test_a_network_that_differs_is_the_only_one_that_loses_decibels(script, models):
-    quality = import_module("sides.quality")
-    one, other, inputs = models
-    with torch.no_grad():
-        other.future_selection.norm.weight.mul_(1.01)
-    found_db = quality.selected_db(one, other, inputs)
-    assert found_db["future_selection"] < 60
-    assert found_db["historical_selection"] > ROUNDING_DB
-
-
-def test_the_decibels_are_the_power_of_the_selected_vectors_over_that_of_their_difference(script, models):
-    quality = import_module("sides.quality")
-    one, other, inputs = models
-    nn.init.constant_(other.static_selection.norm.bias, 0.1)
-    with torch.no_grad():
-        wanted, got = (
-            model.static_selection(inputs[0], None, lambda name, function, *given: function(*given))[0].double()
-            for model in (one, other)
-        )
-    expected = 10 * torch.log10(wanted.square().sum() / (got - wanted).square().sum())
-    assert quality.selected_db(one, other, inputs)["static_selection"] == pytest.approx(float(expected), abs=1e-3)
 
 
 def test_simulated_rows_have_the_columns_of_the_workload(script):

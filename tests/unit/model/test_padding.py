@@ -109,7 +109,7 @@ def test_padding_enters_the_lstm_as_zeros(make_model, padded_sizes):
     seen = {}
 
     def record(name, function, *tensors):
-        seen.setdefault(name, tensors[0])
+        seen.setdefault(name, tensors[0] if tensors else None)
         return run_directly(name, function, *tensors)
 
     make_model(padded_sizes).eval()(*padded_inputs(padded_sizes), run_segment=record)

@@ -127,10 +127,13 @@ def test_every_product_of_the_model_runs_in_a_named_segment(kind, request, input
     request.getfixturevalue(kind)()(*inputs, recording)
     assert list(dict.fromkeys(names)) == [
         "static_selection",
+        "static_tables",
         "static_encoder",
         "historical_selection",
+        "historical_tables",
         "historical_encoder",
         "future_selection",
+        "future_tables",
         "future_encoder",
         "lstm_encoder",
         "lstm_decoder",

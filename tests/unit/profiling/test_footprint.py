@@ -126,7 +126,7 @@ def test_what_tables_take_does_not_grow_with_the_batch_and_no_mode_recomputes_it
     with_tables, without = ([simulator(kind, choice, batch) for batch in (2, 16)] for choice in (kept, kept | TABLES))
     saved = [one.activations - other.activations for one, other in zip(with_tables, without, strict=True)]
     assert saved[0] > 100_000
-    assert saved[0] == pytest.approx(saved[1], rel=0.2)
+    assert saved[0] == pytest.approx(saved[1], rel=0.25)
     assert with_tables[0].flops < without[0].flops
 
 
