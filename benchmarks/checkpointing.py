@@ -1,6 +1,6 @@
 """What checkpointing saves and costs at the tft225 shape: memory and time of a training step, mode by mode, and bits.
 
-    python benchmarks/checkpointing.py [--json] [--repeats N] [--hidden H]
+    python benchmarks/checkpointing.py [--json] [--repeats N] [--hidden H] [--selection FORM]
 
 5 static, 210 observed and 10 known columns, history 50, horizon 10, batch 32, AdamW, dropout 0.1, one thread. Each
 row's memory is measured as `qat-tft profile` does, in worker processes that start as `qat-tft train` does. For its time
@@ -35,6 +35,8 @@ from torch import Tensor
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import Mode, run_directly, segments_of
 from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
+from qat_tft.model.forms import SELECTION_FORMS
 from qat_tft.profiling.footprint import Footprint
 from qat_tft.profiling.heap import merge_freed_blocks, restart_without_block_cache
 from qat_tft.profiling.interleaved import Command, Measured, measure_interleaved
@@ -83,7 +85,8 @@ def main() -> None:
         measure_plain(Task.from_text(arguments.plain))
         return
     rows = rows_of(KINDS)
-    simulator = StepSimulator(ModelConfig(history=50, horizon=10, hidden=arguments.hidden), GROUPS)
+    shape = ModelConfig(history=50, horizon=10, hidden=arguments.hidden, selection=arguments.selection)
+    simulator = StepSimulator(shape, GROUPS, QuantizationConfig(products="integer"))
     if arguments.steps:
         restart_without_block_cache()
         merge_freed_blocks()
@@ -110,6 +113,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of Markdown")
     parser.add_argument("--repeats", type=int, default=2, help="worker processes for each row (default: 2)")
     parser.add_argument("--hidden", type=int, default=128, help="hidden size (default: 128)")
+    parser.add_argument(
+        "--selection", choices=SELECTION_FORMS, default="exact", help="form of the selection networks (default: exact)"
+    )
     parser.add_argument("--rounds", type=int, default=7, help="timed steps of each row (default: 7)")
     parser.add_argument(
         "--steps", type=int, help=argparse.SUPPRESS
@@ -172,7 +178,7 @@ def step_seconds(synthetic: SyntheticStep, rows: list[Row], rounds: int) -> dict
 
 def _seconds_in_one_process(arguments: argparse.Namespace) -> dict[str, float]:
     _note(f"Timing {arguments.rounds} steps of each row, interleaved")
-    options = ["--hidden", str(arguments.hidden), "--steps", str(arguments.rounds)]
+    options = ["--hidden", str(arguments.hidden), "--selection", arguments.selection, "--steps", str(arguments.rounds)]
     done = subprocess.run([sys.executable, __file__, *options], stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout))
 

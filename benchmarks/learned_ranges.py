@@ -16,14 +16,15 @@ from qat_tft.profiling.synthetic_step import SyntheticStep
 from qat_tft.schema import GroupSize
 
 GROUPS = GroupSize(2, ()), GroupSize(20, ()), GroupSize(4, ())
-SHAPE = ModelConfig(history=48, horizon=12, hidden=32, heads=4)
+SHAPE = ModelConfig(history=48, horizon=12, hidden=32, heads=4, selection="exact")
 WINDOWS, REPETITIONS = 32, 8
 
 
 def measure(ranges: str, mode: str) -> tuple[float, float]:
     """Return the peak in MiB and the best time of a step in ms."""
     torch.manual_seed(0)
-    synthetic = SyntheticStep(SHAPE, GROUPS, QuantizationConfig.model_validate({"qat_ranges": ranges}))
+    settings = QuantizationConfig.model_validate({"qat_ranges": ranges, "products": "integer"})
+    synthetic = SyntheticStep(SHAPE, GROUPS, settings)
     model, runner, times = synthetic.build("qat"), runner_for(mode), []
 
     def step() -> None:

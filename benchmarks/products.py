@@ -51,12 +51,13 @@ def _forecast(run: RunFolder, kind: FileKind, batch: int) -> Callable[[], object
 def main() -> None:
     """Print a line per run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, help="run folders with both files")
+    parser.add_argument("runs", nargs="*", type=Path, help="run folders with both files (default: all in runs/)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="time for each run and batch")
     arguments = parser.parse_args()
     print("| hidden | products | FP32, ms, batch 1, 32 | INT8 / FP32, batch 1, 32 | bytes INT8 / FP32 |")
     print("| ---: | --- | ---: | ---: | ---: |")
-    for path in arguments.runs:
+    found_here = sorted(path.parent for path in Path("runs").glob("*/model.int8.onnx"))
+    for path in arguments.runs or found_here:
         run = RunFolder.open(path)
         config = run.load_config()
         found = [milliseconds(run, batch, arguments.seconds) for batch in BATCHES]

@@ -61,7 +61,8 @@ def training_step(mode: str, chunk: int) -> Callable[[], None]:
     """Return a function that makes one forward and backward pass of a fresh model."""
     torch.manual_seed(0)
     groups = GroupSize(5), GroupSize(220), GroupSize(10)  # 210 observed and 10 known columns are history
-    model = TemporalFusionTransformer(*groups, history=50, horizon=10, hidden=128, selection_chunk=chunk)
+    shape = {"history": 50, "horizon": 10, "hidden": 128, "selection_chunk": chunk}
+    model = TemporalFusionTransformer(*groups, **shape, selection="exact")
     inputs = torch.randn(32, 5), torch.randn(32, 50, 220), torch.randn(32, 10, 10)
     target, runner = torch.randn(32, 10), runner_for(mode)
 
