@@ -119,7 +119,6 @@ class TableSelection(nn.Module):
         """
         weights = selection_weights(self, x, context)
         index, summands = self._summands(x.flatten(0, -2), weights.flatten(0, -2))
-        summands = self.table.scaled(summands, index)
         chunks = zip(index.split(self.chunk, 1), summands.unsqueeze(1).split(self.chunk, -1), strict=True)
         parts = (share @ self.table(rows) for rows, share in chunks)  # [N, 1, M] @ [N, M, H]
         return sum_in_order(parts).squeeze(1).unflatten(0, x.shape[:-1]), weights

@@ -60,12 +60,8 @@ class FrozenTable(nn.Module):
         self.register_buffer("rows", rows.float())
 
     def forward(self, index: Tensor) -> Tensor:
-        """Return the rows [.., H] for int64 numbers of rows [..], up to the factors of `scaled`."""
+        """Return the rows [.., H] for int64 numbers of rows [..]."""
         return F.embedding(index, self.rows)
-
-    def scaled(self, weights: Tensor, index: Tensor) -> Tensor:
-        """Return weights [..] of rows times what `forward` leaves out of these rows."""
-        return weights
 
 
 class TabulatedSelection(VariableSelection):

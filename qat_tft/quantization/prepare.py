@@ -228,7 +228,7 @@ def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str], products: 
             if name in skip:
                 stays.append((name, LEFT_OUT))
             else:
-                replace_module(model, name, QuantizedTable(scheme))
+                replace_module(model, name, QuantizedTable())
             continue
         if not any(True for _ in module.parameters(recurse=False)):
             continue

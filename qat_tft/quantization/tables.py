@@ -14,7 +14,6 @@ from qat_tft.model.tabulated import FrozenTable, Table
 from qat_tft.quantization.fake_quant import fake_quantize_weight, weight_scale
 from qat_tft.quantization.layers import code_range, decomposed
 from qat_tft.quantization.ranges import Phase
-from qat_tft.quantization.scheme import Scheme
 from qat_tft.quantization.stored import STORED
 
 
@@ -25,9 +24,8 @@ class QuantizedTable(Table):
     file on every machine.
     """
 
-    def __init__(self, scheme: Scheme) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.explicit_pairs = scheme.explicit_pairs
         self.phase = Phase.FLOAT
 
     @property
@@ -46,7 +44,7 @@ class QuantizedTable(Table):
 
     def frozen(self, rows: Tensor) -> FrozenTable:
         """Return the table of integers for rows [R, H] in double precision."""
-        return ExplicitTable(rows) if self.explicit_pairs else IntegerTable(rows)
+        return IntegerTable(rows)
 
 
 @torch.no_grad()
@@ -58,42 +56,21 @@ def table_codes(rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class IntegerTable(FrozenTable):
-    """A table of int8 codes [R, H] with a scale per row [R]; the scales go into the rows' weights."""
+    """A table of int8 codes [R, H] with a scale for each row; a runtime dequantizes it when it loads the file."""
 
     codes: Tensor
     scales: Tensor
+    zero_points: Tensor
 
     def __init__(self, rows: Tensor) -> None:
         nn.Module.__init__(self)
         codes, scales = table_codes(rows)
         self.register_buffer("codes", codes)
         self.register_buffer("scales", scales)
-
-    def forward(self, index: Tensor) -> Tensor:
-        """Return the codes [.., H], in floating point, for int64 numbers of rows [..]."""
-        return F.embedding(index, self.codes).float()
-
-    def scaled(self, weights: Tensor, index: Tensor) -> Tensor:
-        """Return weights [..] of rows times the scales of these rows."""
-        return weights * self.scales[index]
-
-
-class ExplicitTable(IntegerTable):
-    """The same for runtimes that know integers only between a QuantizeLinear and a DequantizeLinear."""
-
-    zero_points: Tensor
-
-    def __init__(self, rows: Tensor) -> None:
-        super().__init__(rows)
-        self.register_buffer("zero_points", torch.zeros(len(self.codes), dtype=torch.int64))
+        self.register_buffer("zero_points", torch.zeros(len(codes), dtype=torch.int64))
 
     def forward(self, index: Tensor) -> Tensor:
         """Return the rows [.., H] for int64 numbers of rows [..]."""
-        rows = decomposed.dequantize_per_channel(
-            self.codes, self.scales, self.zero_points, 0, *code_range(STORED), torch.int8
-        )
+        bounds = code_range(STORED)
+        rows = decomposed.dequantize_per_channel(self.codes, self.scales, self.zero_points, 0, *bounds, torch.int8)
         return F.embedding(index, rows)
-
-    def scaled(self, weights: Tensor, index: Tensor) -> Tensor:
-        """Return the weights as they are: `forward` leaves nothing out."""
-        return weights

@@ -154,7 +154,12 @@ def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
     ]
     names += [f"{name}.weight" for name, module in modules if isinstance(module, StoredLinear | StoredAffine)]
     names += [f"{name}.bias" for name, module in modules if isinstance(module, StoredAffine)]
-    assert integers == sum(weights[name].numel() for name in names if name in weights)
+    rows = sum(
+        table.numel()
+        for name in qat.tables()
+        for table in qat.model.get_submodule(name.removesuffix(".table")).tables()
+    )
+    assert integers == rows + sum(weights[name].numel() for name in names if name in weights)
 
 
 def test_nothing_stands_between_the_integer_weights_and_their_product(run: RunFolder) -> None:
@@ -220,7 +225,7 @@ def test_a_backtest_has_both_files_and_the_naive_forecasts_side_by_side(run: Run
 
 @pytest.mark.slow
 def test_layers_left_in_floating_point_are_float_in_the_next_file_and_the_last_one_fails(run: RunFolder, call) -> None:
-    left_out = ("head", "lstm_decoder.cell", "historical_selection.gate")
+    left_out = ("head", "lstm_decoder.cell", "historical_selection.table")
     run.write_config(run.load_config().with_float_layers(left_out))
     code, output, _ = call("check", run.onnx_file("int8"), "--json")
     (reason,) = json.loads(output)["reasons"]

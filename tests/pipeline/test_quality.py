@@ -111,9 +111,9 @@ def risk_with_float_layers(run: RunFolder, layers: tuple[str, ...], *, stored: b
 
 def test_every_layer_is_measured_as_if_all_others_were_left_out(ptq: RunFolder):
     found = analyse(ptq, windows=20)
-    layers = ptq.load_qat_model().quantized_layers()
+    layers = ptq.load_qat_model().roundings()
     assert set(found.costs.alone) == set(layers)
-    for layer in ("head", "lstm_decoder.cell", "future_selection.gate"):
+    for layer in ("head", "lstm_decoder.cell", "future_selection.table"):
         others = tuple(name for name in layers if name != layer)
         assert found.costs.alone[layer] == pytest.approx(risk_with_float_layers(ptq, others, stored=False), rel=1e-5)
     assert found.rounded == pytest.approx(risk_with_float_layers(ptq, ()), rel=1e-5)
@@ -122,7 +122,7 @@ def test_every_layer_is_measured_as_if_all_others_were_left_out(ptq: RunFolder):
 
 
 def test_a_choice_is_measured_written_and_followed(ptq: RunFolder, call):
-    every = ptq.load_qat_model().quantized_layers()
+    every = list(ptq.load_qat_model().roundings())
     unlimited = analyse(ptq, windows=20)
     drops = [sum(risks) / sum(unlimited.fp32) - 1 for risks in (unlimited.costs.unrounded, unlimited.rounded)]
     limit = max(sum(drops) / 2, 1e-7)
@@ -133,7 +133,7 @@ def test_a_choice_is_measured_written_and_followed(ptq: RunFolder, call):
     left = ptq.load_config().quantization.float_layers
     assert list(left) == choice["float_layers"]
     model = ptq.load_qat_model()
-    assert model.quantized_layers() == [name for name in every if name not in left]
+    assert list(model.roundings()) == [name for name in every if name not in left]
     assert set(model.left_out()) == set(left)
     assert list(choice["q_risk"].values()) == pytest.approx(risk_with_float_layers(ptq, left), rel=1e-5)
     code, _, _ = call("sensitivity", ptq.path, "--windows", 20, "--max-drop", "900%", "--json")

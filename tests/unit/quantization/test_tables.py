@@ -6,7 +6,7 @@ from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.prepare import LEFT_OUT, QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
 from qat_tft.quantization.scheme import scheme_for
-from qat_tft.quantization.tables import ExplicitTable, IntegerTable, QuantizedTable, table_codes
+from qat_tft.quantization.tables import IntegerTable, QuantizedTable, table_codes
 
 TABLE = "historical_selection.table"
 ROUNDING = 1e-5  # single precision, sums of a few variables
@@ -19,7 +19,7 @@ def rows():
 
 @pytest.fixture
 def table():
-    return QuantizedTable(scheme_for("x86"))
+    return QuantizedTable()
 
 
 @pytest.mark.parametrize("phase", ["float", "calibrate"])
@@ -50,11 +50,9 @@ def test_frozen_rows_are_those_of_the_file(table, rows):
     assert table.in_double
     frozen = table(rows.double())
     assert frozen.dtype is torch.float32
-    index = torch.arange(21)
-    for kind in (IntegerTable, ExplicitTable):
-        stored = kind(rows.double().flatten(0, 1))
-        values = stored(index) * stored.scaled(torch.ones(21), index).unsqueeze(-1)
-        assert torch.equal(values, frozen.flatten(0, 1)), kind
+    stored = IntegerTable(rows.double().flatten(0, 1))
+    assert torch.equal(stored(torch.arange(21)), frozen.flatten(0, 1))
+    assert stored.codes.dtype is torch.int8
 
 
 def test_a_row_of_zeros_has_a_scale_and_codes_of_zero():
@@ -71,8 +69,7 @@ def test_the_integer_form_of_a_model_computes_what_its_qat_form_does(make_qat_mo
     with torch.no_grad():
         ours, theirs = integer_model(model)(*inputs).quantiles, model(*inputs).quantiles
     assert torch.allclose(ours, theirs, rtol=ROUNDING, atol=ROUNDING)
-    stored = integer_model(model).get_submodule(TABLE)
-    assert type(stored) is (ExplicitTable if target == "tensorrt" else IntegerTable)
+    assert type(integer_model(model).get_submodule(TABLE)) is IntegerTable
 
 
 def test_the_layers_that_a_table_holds_keep_their_weights_and_train(make_qat_model, sizes):
