@@ -25,6 +25,7 @@ from qat_tft.model.dropout import Dropout
 from qat_tft.model.knots import knot_values, place
 from qat_tft.model.layers import merge_maps, variable_linear
 from qat_tft.model.selection import VariableSelection, chunk_sizes
+from qat_tft.model.table_rows import normalized_rows
 from qat_tft.model.weighted_rows import sum_of_rows
 from qat_tft.schema import GroupSize
 
@@ -171,8 +172,7 @@ def _rows(hidden: Tensor, skip: Tensor, grns: VariableGRNs, dropout: Dropout) ->
     """Return the GRNs' outputs [C, K, H] for their first maps and what they add at the end, both of that shape."""
     hidden = F.elu(hidden, inplace=True)  # the product before it does not need its result
     gated = F.glu(variable_linear(grns.gate_weight, grns.gate_bias, dropout(hidden)), dim=-1)
-    normalized = F.layer_norm(skip + gated, gated.shape[-1:])
-    return torch.addcmul(grns.norm_bias.unsqueeze(1), normalized, grns.norm_weight.unsqueeze(1))
+    return normalized_rows(skip + gated, grns.norm_weight, grns.norm_bias)
 
 
 def _real_rows(points: Tensor, first: Tensor, skip: Tensor, grns: VariableGRNs, dropout: Dropout) -> Tensor:

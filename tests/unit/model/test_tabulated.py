@@ -4,6 +4,7 @@ import torch
 from qat_tft.checkpointing.segments import run_directly
 from qat_tft.model.inference import TableSelection
 from qat_tft.model.selection import VariableSelection
+from qat_tft.model.table_rows import normalized_rows
 from qat_tft.model.tabulated import TabulatedSelection, sizes_within
 from qat_tft.schema import GroupSize
 
@@ -149,3 +150,17 @@ def test_the_form_for_inference_is_the_same_function(size):
         ours, theirs = TableSelection(selection)(windows, None, run_directly), selection(windows, None, run_directly)
         for one, other in zip(ours, theirs, strict=True):
             assert torch.allclose(one, other, rtol=ROUNDING, atol=ROUNDING)
+
+
+def test_normalized_rows_are_a_layer_norm_with_an_affine_part_per_variable_and_have_its_gradient():
+    generator = torch.Generator().manual_seed(0)
+    made = [torch.randn(*shape, dtype=torch.double, generator=generator) for shape in ((3, 5, 8), (3, 8), (3, 8))]
+    tensors = [tensor.requires_grad_() for tensor in made]
+    x, weight, bias = tensors
+    plain = torch.nn.functional.layer_norm(x, (8,)) * weight.unsqueeze(1) + bias.unsqueeze(1)
+    rows = normalized_rows(*tensors)
+    assert torch.allclose(rows, plain, rtol=1e-12, atol=1e-12)
+    incoming = torch.randn(3, 5, 8, dtype=torch.double, generator=generator)
+    ours, theirs = (torch.autograd.grad(one, tensors, incoming) for one in (rows, plain))
+    for one, other in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, other, rtol=1e-10, atol=1e-10)
