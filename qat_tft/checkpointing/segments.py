@@ -29,6 +29,8 @@ SEGMENTS = (
 )
 """Every segment of the model but tables, in the order in which a forward pass reaches them; without the head."""
 
+EVERY_SEGMENT = (*SEGMENTS, *TABLE_SEGMENTS)
+
 
 class Mode(StrEnum):
     """Which segments are recomputed in the backward pass instead of being kept in memory."""
@@ -80,7 +82,7 @@ def segments_of(mode: Mode | str) -> frozenset[str]:
 def choice_name(segments: frozenset[str]) -> str:
     """Return the name of the mode that recomputes these segments, or their own names where no mode does."""
     named = (str(mode) for mode, of_mode in _SEGMENTS_OF_MODE.items() if of_mode == segments)
-    return next(named, ",".join(name for name in (*TABLE_SEGMENTS, *SEGMENTS) if name in segments))
+    return next(named, ",".join(name for name in EVERY_SEGMENT if name in segments))
 
 
 def parse_segments(text: str) -> frozenset[str]:
@@ -90,12 +92,12 @@ def parse_segments(text: str) -> frozenset[str]:
         ConfigError: a name is not a segment of the model, or the list is empty.
     """
     names = [name.strip() for name in text.split(",") if name.strip()]
-    unknown = [name for name in names if name not in (*SEGMENTS, *TABLE_SEGMENTS)]
+    unknown = [name for name in names if name not in EVERY_SEGMENT]
     if unknown or not names:
         raise ConfigError(
             f"unknown segment {', '.join(map(repr, unknown))}" if unknown else "no segment is given",
             where="training.checkpoint_segments",
-            allowed=", ".join((*SEGMENTS, *TABLE_SEGMENTS)),
+            allowed=", ".join(EVERY_SEGMENT),
             next_step="choose segments from this list, separated by commas",
         )
     return frozenset(names)

@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from qat_tft.checkpointing.guard import require_replayable
 from qat_tft.checkpointing.recompute import runner_for
-from qat_tft.checkpointing.segments import SEGMENTS, Mode, choice_name, segments_of
+from qat_tft.checkpointing.segments import EVERY_SEGMENT, TABLE_SEGMENTS, Mode, choice_name, segments_of
 from qat_tft.data.windows import Batch
 from qat_tft.device import ONEDNN_FAILURES, is_out_of_memory, release_cached_memory
 from qat_tft.errors import OutOfMemoryError, SpentProcessError, TornUpdateError
@@ -40,15 +40,19 @@ class FallbackLevel:
         return choice_name(self.segments)
 
     def next(self) -> FallbackLevel | None:
-        """Return the level that takes less memory: the next mode, then half the micro-batch; None at the top."""
+        """Return the level that takes less memory: the next mode, then half the micro-batch; None at the top.
+
+        Tables are recomputed on every level where they are on this one: they take the same for any micro-batch.
+        """
+        tables = self.segments.intersection(TABLE_SEGMENTS)
         for mode in Mode:
-            if self.segments < segments_of(mode):
-                return replace(self, segments=segments_of(mode))
+            if self.segments - tables < segments_of(mode):
+                return replace(self, segments=segments_of(mode) | tables)
         return replace(self, micro_batch=-(-self.micro_batch // 2)) if self.micro_batch > 1 else None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain values, from which `from_json` makes the level again."""
-        return {"segments": sorted(self.segments, key=SEGMENTS.index), "micro_batch": self.micro_batch}
+        return {"segments": sorted(self.segments, key=EVERY_SEGMENT.index), "micro_batch": self.micro_batch}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Self:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qat_tft.checkpointing.segments import SEGMENTS, TABLE_SEGMENTS, Mode, segments_of
+from qat_tft.checkpointing.segments import EVERY_SEGMENT, Mode, segments_of
 from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.config.run import DEMO, RunConfig, read_config_file
 from qat_tft.config.training import ModeName
@@ -105,7 +105,7 @@ def test_without_a_choice_of_segments_the_mode_decides(mode):
 def test_an_unknown_segment_lists_the_known_ones():
     with pytest.raises(ConfigError, match=r"training\.checkpoint_segments: unknown segment 'lstm'") as refused:
         RunConfig.from_toml('[training]\ncheckpoint_segments = "lstm, head, lstm_encoder"')
-    assert refused.value.allowed == ", ".join((*SEGMENTS, *TABLE_SEGMENTS))
+    assert refused.value.allowed == ", ".join(EVERY_SEGMENT)
     with pytest.raises(ConfigError, match="no segment is given"):
         RunConfig.from_toml("[training]\ncheckpoint_segments = []")
 

@@ -242,6 +242,16 @@ def test_ones_own_segments_go_to_the_mode_that_holds_them(own, following):
     assert level.next() == FallbackLevel(segments_of(following), 4)
 
 
+def test_tables_that_are_recomputed_stay_so_on_every_level():
+    levels = [FallbackLevel(frozenset({"historical_tables"}), 2)]
+    while following := levels[-1].next():
+        levels.append(following)
+    assert [level.segments for level in levels[1:]] == [
+        wanted | {"historical_tables"} for wanted in (AGGRESSIVE, FULL, FULL)
+    ]
+    assert [FallbackLevel.from_json(level.to_json()) for level in levels] == levels
+
+
 def test_what_fits_on_no_level_is_an_error_that_changes_nothing(make_step, data):
     run, shortage = Run(make_step(), FallbackLevel(OFF, BATCH), data), Shortage(1000)
     in_forward(run.step, shortage)
