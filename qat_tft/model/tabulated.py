@@ -70,8 +70,8 @@ class TabulatedSelection(VariableSelection):
 
     The variables' GRNs have no second linear map: as nothing but dropout stands behind it, it is part of the gate from
     the start, which saves a third of the weights (docs/decisions/040). Dropout acts on the activation, with one mask
-    for each knot or code and step, shared by all rows. A categorical variable with
-    more codes than a chunk has rows is computed row by row, for the codes of the batch.
+    for each knot or code and step, shared by all rows. A categorical variable with more codes than a chunk has rows is
+    computed row by row, for the codes of the batch.
 
     Args:
         name, size, hidden, context, dropout: as for `VariableSelection`.
@@ -93,7 +93,7 @@ class TabulatedSelection(VariableSelection):
         self.cardinalities = size.cardinalities
         self.sizes = chunk_sizes(size.real, chunk), sizes_within(size.cardinalities, self.rows)
         self.register_buffer("knots", knot_values(count), persistent=False)
-        self.table: nn.Module = Table()
+        self.table = Table()
 
     @torch.no_grad()
     def tables(self) -> list[Tensor]:
@@ -109,8 +109,8 @@ class TabulatedSelection(VariableSelection):
         """Yield each chunk's part of the sum [N, H]: its table is one segment, the sum of the table's rows another."""
         number = Tensor.double if self.table.in_double and not self.training else _as_it_is
         waiting = iter(chunks)
-        for rows, size, (x, shares) in zip(self._real_rows(number), self.sizes[0], waiting, strict=False):
-            table = run_segment(self.tables_name, partial(_table, rows, self.table))
+        for real, size, (x, shares) in zip(self._real_rows(number), self.sizes[0], waiting, strict=False):
+            table = run_segment(self.tables_name, partial(_table, real, self.table))
             starts = torch.arange(size, device=x.device) * len(self.knots)
             yield run_segment(self.name, partial(_sum_of_knots, starts, len(self.knots)), table, x, shares)
         for rows, codes, (x, shares) in zip(self._category_rows(number), self._codes(), waiting, strict=True):
