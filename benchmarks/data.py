@@ -164,7 +164,7 @@ def load(path: Path, cache: Path | None, observed: list[str], *, category: bool)
     known = Columns(real=tuple(KNOWN), category=("category",) if category else ())
     schema = Schema(time="time", target="target", id=("id",), observed=Columns(real=tuple(observed)), known=known)
     data = DataConfig(parquet_files=(str(path),), cache=cache is not None, cache_dir=cache and str(cache))
-    model = ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN)
+    model = ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN, selection="exact")
     return load_data(data, model, schema), model
 
 
@@ -190,7 +190,7 @@ def measure_training() -> dict[str, float]:
     from qat_tft.schema import GroupSize
 
     groups = GroupSize(0), GroupSize(1 + len(OBSERVED) + len(KNOWN)), GroupSize(len(KNOWN))
-    synthetic = SyntheticStep(ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN), groups)
+    synthetic = SyntheticStep(ModelConfig(history=HISTORY, horizon=HORIZON, hidden=HIDDEN, selection="exact"), groups)
     model = synthetic.build("fp32")
     step = OptimizerStep(model, lambda: synthetic.loss(model, run_directly, BATCH))
 
