@@ -51,6 +51,15 @@ def test_a_run_that_does_not_tell_its_products_has_them_on_integers(finished):
     assert finished.load_config().quantization.products == "float"
 
 
+def test_a_run_that_does_not_tell_its_form_of_selection_is_exact(finished):
+    path = finished.path / "config.toml"
+    text = path.read_text()
+    assert 'selection = "tabulated"' in text
+    path.write_text(text.replace('selection = "tabulated"\n', "").replace("knots = 65\n", ""))
+    assert finished.load_config().model.selection == "exact"
+    assert finished.load_config().qat_selection == "exact"
+
+
 def test_the_latest_finished_run_is_found_by_all_its_names(finished, tmp_path):
     for run in (None, "latest", "mine", str(finished.path)):
         assert RunFolder.find(run, tmp_path).path == finished.path
