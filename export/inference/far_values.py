@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from qat_tft.data.windows import Batch
+from qat_tft.errors import some_of
 from qat_tft.export.metadata import ModelMetadata
 
 
@@ -40,14 +41,14 @@ class FarValues:
                     self._count(column, values[group][..., place], batch.series)
 
     def notes(self) -> Iterator[str]:
-        """Yield a sentence for each column that has values far outside."""
-        for column, far in self._far.items():
-            if far:
-                share = far / self._seen[column]
-                yield (
-                    f"'{column}' is far outside of its training values in {share:.2%} of the rows that forecasts are "
-                    "made from: they extrapolate there"
-                )
+        """Yield a sentence on all columns that have values far outside, if there are any."""
+        shares = {column: far / self._seen[column] for column, far in self._far.items() if far}
+        if shares:
+            worst = sorted(shares, key=shares.__getitem__, reverse=True)
+            yield (
+                "Forecasts extrapolate where columns are far outside of their training values (share of the rows that "
+                f"forecasts are made from): {some_of([f'{column} {shares[column]:.1%}' for column in worst])}"
+            )
 
     def _count(self, column: str, values: Tensor, series: Tensor) -> None:
         limits = self._usual[column]
