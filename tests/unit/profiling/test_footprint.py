@@ -122,8 +122,8 @@ def test_recomputing_more_takes_more_work_and_less_memory(kind):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_tables_take_does_not_grow_with_the_batch_and_no_mode_recomputes_it(simulator, kind):
-    kept = frozenset(SEGMENTS)
-    with_tables, without = ([simulator(kind, choice, batch) for batch in (2, 16)] for choice in (kept, kept | TABLES))
+    kept = frozenset(SEGMENTS)  # at a batch of a few windows the peak lies elsewhere
+    with_tables, without = ([simulator(kind, choice, batch) for batch in (16, 64)] for choice in (kept, kept | TABLES))
     saved = [one.activations - other.activations for one, other in zip(with_tables, without, strict=True)]
     assert saved[0] > 100_000
     assert saved[0] == pytest.approx(saved[1], rel=0.25)
