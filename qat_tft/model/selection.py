@@ -33,9 +33,8 @@ from qat_tft.model.layers import (
     uniform,
     with_ones,
 )
+from qat_tft.model.table_rows import normalize
 from qat_tft.schema import GroupSize
-
-LAYER_NORM_EPSILON = 1e-5  # torch's default
 
 
 class Weighing(Protocol):
@@ -253,7 +252,7 @@ class _PromisedSum(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         (gradient,) = gradients  # [N, H]
         x, weight, shares = ctx.saved_tensors
-        normalized, mean, deviation = _normalize(x)
+        normalized, mean, deviation = normalize(x)
         products = normalized.mul_(gradient)  # [C, N, H]
         to_shares = (products @ weight.unsqueeze(-1)).squeeze(-1).t()  # [N, C]
         to_weight = (shares.t().unsqueeze(1) @ products).squeeze(1)  # [C, H]
@@ -269,16 +268,12 @@ class _KeptPromise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, promised: Tensor, x: Tensor, weight: Tensor, shares: Tensor) -> Tensor:
-        normalized, _, _ = _normalize(x)
+        normalized, _, _ = normalize(x)
         return normalized.mul_(weight.unsqueeze(1)).mul_(shares.t().unsqueeze(-1)).sum(0)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         return gradients[0], None, None, None
-
-
-def _normalize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return torch.native_layer_norm(x, x.shape[-1:], None, None, LAYER_NORM_EPSILON)
 
 
 def _embed(table: nn.Embedding, offsets: Tensor, codes: Tensor) -> Tensor:

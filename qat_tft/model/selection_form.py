@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from qat_tft.model.forms import SelectionForm, variables_together
 from qat_tft.model.layers import merge_maps, replace_module
 from qat_tft.model.selection import VariableSelection
-from qat_tft.model.tabulated import TabulatedSelection
+from qat_tft.model.tabulated import selection_network
 from qat_tft.model.tft import TemporalFusionTransformer
 
 
@@ -80,11 +80,7 @@ def _keep(found: dict[str, Tensor], name: str, _: nn.Module, inputs: object, out
 def _in_form(selection: VariableSelection, form: SelectionForm, knots: int, chunk: int) -> VariableSelection:
     name, size, hidden = selection.name, selection.size, selection.norm.weight.shape[1]
     context, dropout = selection.weighing.context is not None, selection.dropout.p
-    other: VariableSelection
-    if form == "tabulated":
-        other = TabulatedSelection(name, size, hidden, context=context, dropout=dropout, chunk=chunk, count=knots)
-    else:
-        other = VariableSelection(name, size, hidden, context=context, dropout=dropout, chunk=chunk)
+    other = selection_network(form, name, size, hidden, context=context, dropout=dropout, chunk=chunk, knots=knots)
     merged = copy.deepcopy(selection)
     if merged.second is not None and other.second is None:
         merge_maps(merged.second, merged.gate)

@@ -20,7 +20,7 @@ def normalized_rows(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     Kept for the backward pass are x, and a mean and a deviation for each row; torch would keep the normalized rows too.
     """
     if not torch.is_grad_enabled():
-        return _affine(_normalize(x)[0], weight, bias)
+        return _affine(normalize(x)[0], weight, bias)
     rows: Tensor = _NormalizedRows.apply(x, weight, bias)  # type: ignore[no-untyped-call]
     return rows
 
@@ -29,7 +29,7 @@ class _NormalizedRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         x = x.to(weight.dtype)  # autocast's products may be of half precision
-        normalized, mean, deviation = _normalize(x)
+        normalized, mean, deviation = normalize(x)
         ctx.save_for_backward(x, mean, deviation, weight)
         return _affine(normalized, weight, bias)
 
@@ -45,7 +45,8 @@ class _NormalizedRows(torch.autograd.Function):
         return to_x, to_weight, to_bias
 
 
-def _normalize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def normalize(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return x normalized along its last dimension, and the mean and the deviation that its gradient needs."""
     return torch.native_layer_norm(x, x.shape[-1:], None, None, LAYER_NORM_EPSILON)
 
 

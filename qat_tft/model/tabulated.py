@@ -46,7 +46,7 @@ class Table(nn.Module):
         """Return rows [.., H] as they are summed."""
         return rows
 
-    def frozen(self, rows: Tensor) -> FrozenTable:
+    def frozen(self, rows: Tensor) -> nn.Module:
         """Return the table of an inference model for its rows [R, H] in double precision."""
         return FrozenTable(rows)
 
@@ -157,6 +157,15 @@ class TabulatedSelection(VariableSelection):
             limits = list(islice(known, size))
             last = torch.tensor(limits, device=self.knots.device).unsqueeze(1) - 1
             yield torch.arange(max(limits), device=last.device).minimum(last)
+
+
+def selection_network(
+    form: str, name: str, size: GroupSize, hidden: int, *, context: bool, dropout: float, chunk: int, knots: int
+) -> VariableSelection:
+    """Return a new selection network of a form, "tabulated" or "exact"; the arguments are those of the two classes."""
+    if form == "tabulated":
+        return TabulatedSelection(name, size, hidden, context=context, dropout=dropout, chunk=chunk, count=knots)
+    return VariableSelection(name, size, hidden, context=context, dropout=dropout, chunk=chunk)
 
 
 class VariableGRNs(NamedTuple):

@@ -9,7 +9,6 @@ before the selection, they enter the LSTM as zero vectors, and no attention goes
 
 from __future__ import annotations
 
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -23,7 +22,7 @@ from qat_tft.model.forms import KNOTS, variables_together
 from qat_tft.model.layers import GatedResidualNetwork, GatedSkip, GRNStack
 from qat_tft.model.recurrence import LearnedSequence, Recurrence
 from qat_tft.model.selection import VariableSelection
-from qat_tft.model.tabulated import TabulatedSelection
+from qat_tft.model.tabulated import selection_network
 from qat_tft.schema import GroupSize
 
 
@@ -83,8 +82,8 @@ class TemporalFusionTransformer(nn.Module):
         def select(name: str, size: GroupSize, context: bool) -> VariableSelection | None:
             if not size.total:
                 return None
-            form = partial(TabulatedSelection, count=knots) if selection == "tabulated" else VariableSelection
-            return form(f"{name}_selection", size, hidden, context=context, dropout=dropout, chunk=chunk)
+            full_name, options = f"{name}_selection", {"chunk": chunk, "knots": knots}
+            return selection_network(selection, full_name, size, hidden, context=context, dropout=dropout, **options)
 
         def encoder() -> GRNStack:
             return GRNStack(encoder_layers, hidden, dropout)

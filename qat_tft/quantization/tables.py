@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from qat_tft.model.tabulated import FrozenTable, Table
+from qat_tft.model.tabulated import Table
 from qat_tft.quantization.fake_quant import fake_quantize_weight, weight_scale
 from qat_tft.quantization.layers import code_range, decomposed
 from qat_tft.quantization.ranges import Phase
@@ -42,7 +42,7 @@ class QuantizedTable(Table):
             return codes.float() * scale.unsqueeze(-1)
         return fake_quantize_weight(rows, STORED)
 
-    def frozen(self, rows: Tensor) -> FrozenTable:
+    def frozen(self, rows: Tensor) -> nn.Module:
         """Return the table of integers for rows [R, H] in double precision."""
         return IntegerTable(rows)
 
@@ -55,7 +55,7 @@ def table_codes(rows: Tensor) -> tuple[Tensor, Tensor]:
     return codes, scale.squeeze(-1)
 
 
-class IntegerTable(FrozenTable):
+class IntegerTable(nn.Module):
     """A table of int8 codes [R, H] with a scale for each row; a runtime dequantizes it when it loads the file."""
 
     codes: Tensor
@@ -63,7 +63,7 @@ class IntegerTable(FrozenTable):
     zero_points: Tensor
 
     def __init__(self, rows: Tensor) -> None:
-        nn.Module.__init__(self)
+        super().__init__()
         codes, scales = table_codes(rows)
         self.register_buffer("codes", codes)
         self.register_buffer("scales", scales)

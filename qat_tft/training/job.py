@@ -195,10 +195,10 @@ class _Run:
     ) -> None:
         settings = self.config.quantization
         quantized = configured_qat_model(model, self.config.model, settings).to(self.device)
-        self._compare_forms(model, quantized)
         if quantized.products == "float":
             self.progress.note(f"The INT8 model has {INTEGER_STORAGE}")
         if self.position.phase == FP32:
+            self._compare_forms(model, quantized)
             self.position = self.position.next_phase(QAT)
             self._calibrate(quantized)
         if settings.qat_epochs:
