@@ -22,6 +22,7 @@ import torch
 
 from qat_tft.export.inference.session import ForecastSession, session_options
 from qat_tft.export.verify.compare import window_inputs
+from qat_tft.export.verify.measures import interleaved_medians
 from qat_tft.runs.files import read_json, write_json
 from qat_tft.runs.folder import RunFolder
 from sides.process import Program, qat_tft, working
@@ -36,7 +37,7 @@ SIMULATED_ROWS = 3000
 TRAINING = (
     "--epochs 1 --batches-per-epoch 30 --qat-epochs 1 --seasonal-difference 0 --use-qat --use-gradient-checkpointing"
 )
-LEAST_ROUNDS, MOST_ROUNDS = 5, 500
+LEAST_ROUNDS = 5
 
 
 @dataclass(frozen=True)
@@ -70,38 +71,13 @@ def timed_files(name: str, peers: Mapping[str, Program], runs: Path, seconds: fl
     for batch in BATCHES:
         calls = {file: _our_call(path, ours, batch) for file, path in paths.items()}
         calls |= {peer: _peer_call(runs / f"{name}-{peer}", found, batch) for peer, found in exported.items()}
-        for file, median in cpu_medians(calls, seconds).items():
-            milliseconds.setdefault(file, {})[batch] = 1000 * median
+        medians = interleaved_medians(calls, seconds, clock=time.process_time, least=LEAST_ROUNDS)
+        for file, median in medians.items():
+            milliseconds.setdefault(file, {})[batch] = median
     sizes = {file: path.stat().st_size for file, path in paths.items()}
     for peer, found in exported.items():
         sizes[peer] = (runs / f"{name}-{peer}" / found["files"][str(BATCHES[0])]).stat().st_size
     return TimedFiles(milliseconds, sizes, {peer: found["how"] for peer, found in exported.items()})
-
-
-def cpu_medians(calls: Mapping[str, Call], seconds: float) -> dict[str, float]:
-    """Return the median CPU seconds of each function, called in turn so that a slower spell falls on all.
-
-    Args:
-        calls: what is timed; each is called once beforehand.
-        seconds: about how long to go on; at least five and at most 500 rounds.
-    """
-    for call in calls.values():
-        call()
-    taken: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in _rounds(seconds):
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
-            taken[name].append(time.process_time() - start)
-    return {name: float(np.median(values)) for name, values in taken.items()}
-
-
-def _rounds(seconds: float) -> Iterator[int]:
-    end = time.monotonic() + seconds
-    for number in range(MOST_ROUNDS):
-        if number >= LEAST_ROUNDS and time.monotonic() > end:
-            return
-        yield number
 
 
 def our_run(name: str, runs: Path) -> RunFolder:

@@ -49,27 +49,35 @@ def spread_order(count: int) -> npt.NDArray[np.int64]:
     return np.argsort(np.arange(count) * golden % 1.0, kind="stable")
 
 
-def interleaved_medians(functions: Mapping[str, Callable[[], object]], seconds: float) -> dict[str, float]:
+def interleaved_medians(
+    functions: Mapping[str, Callable[[], object]],
+    seconds: float,
+    *,
+    clock: Callable[[], float] = time.perf_counter,
+    least: int = _MIN_REPEATS,
+) -> dict[str, float]:
     """Median milliseconds of each function, called in turn so that a slower spell of the machine hits all.
 
     Args:
         functions: name to what is timed; each is called once beforehand.
-        seconds: about how long to go on; at least three and at most a thousand rounds.
+        seconds: about how long to go on; at most a thousand rounds.
+        clock: tells the seconds that are measured: of the wall, or of the processor.
+        least: fewest rounds.
     """
     for function in functions.values():
         function()
     samples: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in _rounds(seconds):
+    for _ in _rounds(seconds, least):
         for name, function in functions.items():
-            start = time.perf_counter()
+            start = clock()
             function()
-            samples[name].append(time.perf_counter() - start)
+            samples[name].append(clock() - start)
     return {name: 1000 * float(np.median(taken)) for name, taken in samples.items()}
 
 
-def _rounds(seconds: float) -> Iterator[int]:
+def _rounds(seconds: float, least: int) -> Iterator[int]:
     end = time.perf_counter() + seconds
     for number in range(_MAX_REPEATS):
-        if number >= _MIN_REPEATS and time.perf_counter() > end:
+        if number >= least and time.perf_counter() > end:
             return
         yield number

@@ -55,3 +55,10 @@ def test_timed_functions_take_turns_after_one_call_to_warm_up() -> None:
     medians = interleaved_medians({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, seconds=0.0)
     assert calls == ["a", "b"] * 4  # one to warm up and the least number of rounds, three
     assert all(0 <= median < 1000 for median in medians.values())
+
+
+def test_any_clock_measures_and_at_least_so_many_rounds_are_made():
+    ticks, calls = iter(range(1000)), []
+    found = interleaved_medians({"one": lambda: calls.append(1)}, 0.0, clock=lambda: float(next(ticks)), least=7)
+    assert found == {"one": 1000.0}
+    assert len(calls) == 1 + 7
