@@ -17,6 +17,8 @@ GroupName = Literal["static", "historical", "future"]
 
 PRESENT = "history.present"
 """Name of the derived column that is 1 where a history has a row and 0 where it is padded."""
+MARK = ".missing"
+"""Ending of the name of a derived column that is 1 where the column of that name has no value, and 0 elsewhere."""
 
 
 class Role(StrEnum):
@@ -45,11 +47,13 @@ class GroupSize:
         real: number of real columns.
         cardinalities: vocabulary size of each category column, the unknown value at index 0 included.
         present: place of the column ``history.present`` among the real ones; None where no history is padded.
+        missing: place among the real ones of the column that marks a filled target; None where there is none.
     """
 
     real: int
     cardinalities: tuple[int, ...] = ()
     present: int | None = None
+    missing: int | None = None
 
     @property
     def total(self) -> int:
@@ -84,6 +88,12 @@ class Group:
     def present(self) -> int | None:
         """Place of the column ``history.present``, if the group has it."""
         return self.real.index(PRESENT) if PRESENT in self.real else None
+
+    @property
+    def missing(self) -> int | None:
+        """Place of the column that marks a filled target, if the group has it."""
+        marked = f"{self.real[0]}{MARK}" if self.name == "historical" else ""
+        return self.real.index(marked) if marked in self.real else None
 
     @property
     def real_input(self) -> str:

@@ -26,9 +26,6 @@ class DataConfig(Section):
     validation_from: Moment | None = Field(default=None, description="start of validation, instead of a share")
     test_from: Moment | None = Field(default=None, description="start of the test, instead of a share")
     test_until: Moment | None = Field(default=None, description="first time after the test; none: the end of the data")
-    standardize: Literal["series", "global"] = Field(
-        default="series", description="scaling statistics per series or over all series"
-    )
     unknown_rate: Fraction = Field(default=0.01, description="share of categories masked as unknown in training")
     season: PositiveInt | None = Field(
         default=None, description="period of the seasonal naive forecast in rows; none: derived from the time step"

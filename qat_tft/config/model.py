@@ -1,6 +1,6 @@
 """Model: the section of the configuration that shapes the network."""
 
-from typing import ClassVar, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -8,10 +8,15 @@ from qat_tft.config.fields import Fraction, PositiveInt, Quantiles, Section
 from qat_tft.model.forms import KNOTS, LEAST_KNOTS, SelectionForm, variables_together
 
 
+Normalization = Literal["window", "series", "global"]
+PathChoice = Literal["auto", "ridge", "last-value", "seasonal-naive", "off"]
+
+
 class ModelConfig(Section):
     """The shape of the Temporal Fusion Transformer."""
 
     title: ClassVar = "Model"
+    only_in_files: ClassVar = frozenset({"seasonal_difference", "scale_input"})
 
     history: PositiveInt = Field(default=72, description="time steps the encoder sees")
     horizon: PositiveInt = Field(default=24, description="time steps to forecast")
@@ -29,18 +34,33 @@ class ModelConfig(Section):
         default=None, description="variables a selection network computes at once; none: what suits its form"
     )
 
-    seasonal_difference: int | None = Field(
+    normalize: Normalization = Field(
+        default="window",
+        description="what the target is normalized by: the mean and scale of each window, or the statistics of its "
+        "series, or those over all series",
+    )
+    linear_path: PathChoice = Field(
+        default="auto",
+        description="linear forecast from the target's history beside the network: a ridge regression, the last value, "
+        "the value one season before; auto: the one with the lowest validation loss; off: none",
+    )
+    scale_input: bool | None = Field(
         default=None,
-        ge=0,
-        description="forecast the target's change over this many rows, 0: its level; "
-        "none: over the season if the history holds two and it explains most of the target",
+        description="give the network the scale of a normalized window as a static input; none: with several series",
+    )
+    seasonal_difference: int = Field(
+        default=0, ge=0, description="forecast the target's change over this many rows, 0: its level"
     )
 
     @model_validator(mode="after")
     def _shape_fits(self) -> Self:
         if self.hidden % self.heads:
             raise ValueError(f"model.heads {self.heads} must divide model.hidden {self.hidden}")
-        if (self.seasonal_difference or 0) > self.history:
+        if self.seasonal_difference and (self.normalize == "window" or self.linear_path != "off"):
+            raise ValueError(
+                "model.seasonal_difference goes with model.linear_path off, and with model.normalize series or global"
+            )
+        if self.seasonal_difference > self.history:
             raise ValueError(
                 f"model.seasonal_difference {self.seasonal_difference} must not exceed model.history {self.history}"
             )

@@ -9,7 +9,7 @@ from pydantic import ValidationError, model_validator
 
 from qat_tft.config.data import DataConfig
 from qat_tft.config.fields import Section
-from qat_tft.config.model import ModelConfig
+from qat_tft.config.model import ModelConfig, PathChoice
 from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.config.training import ModeName, TrainingConfig
 from qat_tft.errors import ConfigError
@@ -22,7 +22,10 @@ DEMO: dict[str, dict[str, Any]] = {
 }
 """What a run on the embedded temperatures takes where nothing else is given: minutes on two CPU cores."""
 
-_BEFORE: dict[str, dict[str, Any]] = {"model": {"selection": "exact"}, "quantization": {"products": "integer"}}
+_BEFORE: dict[str, dict[str, Any]] = {
+    "model": {"selection": "exact", "linear_path": "off"},
+    "quantization": {"products": "integer"},
+}
 """What holds in the configuration of a run that was trained before these settings existed."""
 
 
@@ -42,7 +45,7 @@ class RunConfig(Section):
                 f"data.min_history {shortest} must be below model.history {self.model.history}: "
                 "omit it if every history is full"
             )
-        season = self.model.seasonal_difference or 0
+        season = self.model.seasonal_difference
         if shortest is not None and shortest < season:
             raise ValueError(
                 f"model.seasonal_difference {season} needs a whole season in every history: "
@@ -83,11 +86,14 @@ class RunConfig(Section):
             given = values.setdefault(section, {})
             if isinstance(given, dict):
                 values[section] = {**settings, **given}
+        data = values.get("data", {})
+        if isinstance(data, dict) and isinstance(values["model"], dict):
+            values["model"].setdefault("normalize", data.pop("standardize", "series"))
         return cls.checked(values, where=where)
 
-    def with_seasonal_difference(self, season: int) -> Self:
-        """Return the same configuration with that season decided on; 0 for none."""
-        model = self.model.model_copy(update={"seasonal_difference": season})
+    def with_frame(self, *, linear_path: PathChoice, scale_input: bool) -> Self:
+        """Return the same configuration with what stands around the network decided on."""
+        model = self.model.model_copy(update={"linear_path": linear_path, "scale_input": scale_input})
         return self.model_copy(update={"model": model})
 
     @property

@@ -5,10 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from qat_tft.errors import ConfigError, SchemaError
-from qat_tft.schema import Columns, Schema
-
-MARK = ".missing"
-"""Ending of the name of an indicator column."""
+from qat_tft.schema import MARK, Columns, Schema
 
 
 class MissingPolicy(StrEnum):

@@ -19,7 +19,7 @@ from qat_tft.data.split import Part, Split
 from qat_tft.data.transform import TargetTransform
 from qat_tft.data.vocabulary import Vocabulary
 from qat_tft.errors import DataError, SchemaError
-from qat_tft.schema import PRESENT, Group, GroupSize, Schema
+from qat_tft.schema import MARK, PRESENT, Group, GroupSize, Schema
 
 _FORMAT = 1
 _NEARLY_ZERO = 1e-6  # relative; float32 keeps 7 digits, so a smaller deviation is rounding
@@ -110,8 +110,8 @@ class Preprocessing:
         of_static.add(np.zeros(len(seen), np.int64), once[:, : len(static.real)].astype(np.float64))
         _refuse_never_present(panel, static.real, of_static)
         statistics |= _statistics(static.real, of_static, nothing)
-        if PRESENT in statistics:  # the model reads it as it is
-            statistics[PRESENT] = Statistics((0.0,), (1.0,))
+        for mark in {PRESENT, f"{panel.schema.target}{MARK}"} & statistics.keys():  # the model reads them as they are
+            statistics[mark] = Statistics((0.0,), (1.0,))
         for place, column in enumerate(static.category, start=len(static.real)):
             codes = np.unique(once[:, place]).astype(np.int64)
             vocabularies[column] = _vocabulary(column, panel.dictionaries[column], codes)
@@ -232,7 +232,7 @@ class Preprocessing:
 
     def _size(self, group: Group) -> GroupSize:
         cardinalities = tuple(self.vocabularies[column].size for column in group.category)
-        return GroupSize(len(group.real), cardinalities, group.present)
+        return GroupSize(len(group.real), cardinalities, group.present, group.missing)
 
     def _affine(self, group: Group) -> Affine:
         rows = 1 if group.name == "static" or self.mode is ScalingMode.GLOBAL else len(self.series) + 1

@@ -12,6 +12,7 @@ from qat_tft.config.training import TrainingConfig
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.device import make_accelerator
 from qat_tft.errors import ConfigError
+from qat_tft.model.frame import FramedTemporalFusionTransformer, FrameShape
 from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.selection_form import in_form
 from qat_tft.model.tft import TemporalFusionTransformer
@@ -21,22 +22,21 @@ from qat_tft.quantization.scheme import scheme_for
 from qat_tft.schema import GroupSize, Schema
 
 
-def build_model(
-    config: ModelConfig, preprocessing: Preprocessing, schema: Schema, *, spread: float = 1.0
-) -> TemporalFusionTransformer:
+def build_model(config: ModelConfig, preprocessing: Preprocessing, schema: Schema) -> TemporalFusionTransformer:
     """Return a new floating-point model; its weights come from torch's global random generator.
 
+    What is fitted rather than trained, such as the linear path, is still to be put into it.
+
     Args:
-        config: the shape; `seasonal_difference` left open counts as none.
+        config: the shape.
         preprocessing: knows how wide each group is.
         schema: the schema that the preprocessing was fitted for.
-        spread: usual size of a seasonal difference; weights that are loaded later bring their own.
     """
-    return model_of_sizes(config, preprocessing.group_sizes(schema), spread=spread)
+    return model_of_sizes(config, preprocessing.group_sizes(schema))
 
 
 def model_of_sizes(
-    config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize], *, spread: float = 1.0
+    config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]
 ) -> TemporalFusionTransformer:
     """Return a new floating-point model for the widths of the static, historical and future group."""
     shape: dict[str, Any] = {
@@ -52,8 +52,17 @@ def model_of_sizes(
         "selection_chunk": config.selection_chunk,
     }
     if config.seasonal_difference:
-        return SeasonalTemporalFusionTransformer(*sizes, season=config.seasonal_difference, spread=spread, **shape)
-    return TemporalFusionTransformer(*sizes, **shape)
+        return SeasonalTemporalFusionTransformer(*sizes, season=config.seasonal_difference, **shape)
+    frame = frame_of(config)
+    if frame.is_empty:
+        return TemporalFusionTransformer(*sizes, **shape)
+    return FramedTemporalFusionTransformer(*sizes, frame=frame, **shape)
+
+
+def frame_of(config: ModelConfig) -> FrameShape:
+    """Return what stands around the network; a scale input that is left open counts as none."""
+    window = config.normalize == "window"
+    return FrameShape(window, scale_input=window and bool(config.scale_input), path=config.linear_path != "off")
 
 
 def build_qat_model(

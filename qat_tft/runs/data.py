@@ -12,7 +12,7 @@ from torch import Tensor
 from qat_tft.config.data import DataConfig
 from qat_tft.config.model import ModelConfig
 from qat_tft.data.panel import Panel
-from qat_tft.data.preprocessing import Preprocessing
+from qat_tft.data.preprocessing import Preprocessing, ScalingMode
 from qat_tft.data.reading.parquet import ReadingProgress, read_panel
 from qat_tft.data.sample.samples import embedded_temperatures
 from qat_tft.data.scaling import Scaling
@@ -94,7 +94,8 @@ def load_data(
     )
     split = split_of(data, raw)
     split.require_training_rows(raw)
-    fitted = preprocessing or Preprocessing.fit(raw, split, data.standardize, data.target_transform)
+    mode = ScalingMode.GLOBAL if model.normalize == "global" else ScalingMode.SERIES
+    fitted = preprocessing or Preprocessing.fit(raw, split, mode, data.target_transform)
     panel = fitted.encode(raw)
     _refuse_fill_values(panel, fitted)
 

@@ -34,13 +34,13 @@ from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
 from qat_tft.training import outcome
 from qat_tft.training.constant_columns import refuse_constant_columns
+from qat_tft.training.frame_choice import FittedFrame, fit_frame, several_series
 from qat_tft.training.interrupt import InterruptRequest
 from qat_tft.training.loop import Phase, PhasePlan, RunContext, batches_in_all, copy_weights
 from qat_tft.training.metrics import MetricsLog
 from qat_tft.training.out_of_memory import release_memory
 from qat_tft.training.progress import Progress, Silent
 from qat_tft.training.schedule import ranges_are_frozen
-from qat_tft.training.seasonal_choice import difference_for
 from qat_tft.training.state import Position, SavedState, load_state
 from qat_tft.training.step import TrainingStep
 
@@ -85,8 +85,8 @@ def train(
     progress = progress or Silent()
     data = load_data(config.data, config.model, schema, reading=progress.reading)
     refuse_constant_columns(data)
-    difference = difference_for(data, config.data, config.model)
-    config = config.with_seasonal_difference(difference.season)
+    fitted = fit_frame(data, config)
+    config = config.with_frame(linear_path=fitted.choice(config.model), scale_input=several_series(data))
     config = config.with_products(config.quantization.products_at(config.model.hidden))
     if config.data.validation_from is None:
         config = config.with_split(*map(data.panel.time_text, (data.split.validation_from, data.split.test_from)))
@@ -97,7 +97,7 @@ def train(
         progress.note(reason)
     folder = RunFolder.create(runs_dir, name)
     folder.write_setup(config, data.declared, data.preprocessing)
-    return _Run(config, data, folder, progress, None).finish()
+    return _Run(config, data, fitted, folder, progress, None).finish()
 
 
 def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: Progress | None = None) -> FinishedRun:
@@ -124,7 +124,7 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
             where=str(folder.path),
             next_step="Restore the Parquet files, or start a new run",
         )
-    return _Run(config, data, folder, progress, saved).finish()
+    return _Run(config, data, fit_frame(data, config), folder, progress, saved).finish()
 
 
 class _Run:
@@ -134,11 +134,13 @@ class _Run:
         self,
         config: RunConfig,
         data: RunData,
+        frame: FittedFrame,
         folder: RunFolder,
         progress: Progress,
         saved: SavedState | None,
     ) -> None:
         self.config, self.data, self.folder, self.progress, self.saved = config, data, folder, progress, saved
+        self.frame = frame
         self.position = saved.position if saved else Position(data_digest=data.digest())
         self.results_notes: list[str] = []
         self.device: torch.device = accelerator_for(config.training).device
@@ -175,13 +177,13 @@ class _Run:
     def _float_model(self, interrupt: InterruptRequest, metrics: MetricsLog) -> TemporalFusionTransformer:
         torch.manual_seed(self.config.training.seed)
         data, shape = self.data, self.config.model
-        difference = difference_for(data, self.config.data, shape)
-        model = build_model(shape, data.preprocessing, data.schema, spread=difference.spread).to(self.device)
+        model = build_model(shape, data.preprocessing, data.schema).to(self.device)
         if self.position.phase != FP32:
             model.load_state_dict(self.folder.load_fp32_model().state_dict())
             return model
-        if difference.season:
-            self.progress.note(difference.sentence())
+        self.frame.put(model)
+        for note in self.frame.notes():
+            self.progress.note(note)
         self._report_savings(model)
         training = self.config.training
         plan = PhasePlan(FP32, training.epochs, 0, training.learning_rate, training.patience)

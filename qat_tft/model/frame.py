@@ -1,0 +1,221 @@
+"""What stands around the network: level and scale of the window, and a linear path past the network to every quantile.
+
+Legend: B batch, T history, F horizon, Q quantiles; Vs, Vh columns of the static and historical group.
+
+A network does not extrapolate: what it never saw in training, it squashes. So the target's history enters it
+normalized by mean and scale of the window itself, and its output is added, in those units, to a linear forecast from
+the same history. Both happen in floating point around the unchanged TFT of Lim et al. (2021), over time and never
+over rows. Normalization by the window: Kim et al. (2022), "Reversible Instance Normalization for Accurate Time-Series
+Forecasting against Distribution Shift", here without its trained affine part. The linear path: Zeng et al. (2023), "Are
+Transformers Effective for Time Series Forecasting?", here fitted in closed form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from qat_tft.checkpointing.segments import SegmentRunner, run_directly
+from qat_tft.model.tft import Forecast, TemporalFusionTransformer, steps_present
+from qat_tft.schema import GroupSize
+
+
+class WindowLevel(NamedTuple):
+    """Where a window lies and how far it moves."""
+
+    normalized: Tensor  # [B, T]: (target - mean) / scale; 0 at steps that do not count
+    mean: Tensor  # [B, 1]
+    scale: Tensor  # [B, 1]: sqrt(variance + floor^2)
+
+
+@dataclass(frozen=True)
+class FrameShape:
+    """What a frame consists of.
+
+    Attributes:
+        window: whether the target is normalized by its window.
+        scale_input: whether the logarithm of the window's scale is one more real static column.
+        path: whether there is a linear path.
+    """
+
+    window: bool = False
+    scale_input: bool = False
+    path: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing stands around the network, which is then exactly the paper's."""
+        return not (self.window or self.path)
+
+
+class FrameView(NamedTuple):
+    """What the network gets, and how its output becomes a forecast: `base + scale * output`."""
+
+    static: Tensor  # [B, Vs] or [B, Vs + 1]
+    historical: Tensor  # [B, T, Vh]
+    base: Tensor  # [B, F, Q] or [B, 1, 1]
+    scale: Tensor  # [B, 1, 1]
+
+
+class LinearPath(nn.Module):
+    """Maps the normalized history to every step and quantile of the horizon; fitted, not trained."""
+
+    weight: Tensor  # [F, T]
+    offsets: Tensor  # [F, Q]
+
+    def __init__(self, history: int, horizon: int, quantiles: int) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(horizon, history))
+        self.register_buffer("offsets", torch.zeros(horizon, quantiles))
+
+    def put(self, weight: Tensor, offsets: Tensor) -> None:
+        """Take over fitted weights [F, T] and offsets [F, Q] of any precision."""
+        self.weight.copy_(weight)
+        self.offsets.copy_(offsets)
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return [B, F, Q] for a normalized history [B, T]."""
+        return F.linear(history, self.weight.to(history.dtype)).unsqueeze(-1) + self.offsets.to(history.dtype)
+
+
+class Frame(nn.Module):
+    """Normalization and linear path of a model.
+
+    Args:
+        shape: of the frame.
+        historical: width of the historical group; its first column is the target.
+        static_real: number of real static columns, after which the logarithm of the scale goes in.
+        history, horizon, quantiles: T, F and Q.
+    """
+
+    floor: Tensor
+    log_center: Tensor
+    log_spread: Tensor
+
+    def __init__(
+        self, shape: FrameShape, historical: GroupSize, static_real: int, *, history: int, horizon: int, quantiles: int
+    ) -> None:
+        super().__init__()
+        self.shape, self.static_real = shape, static_real
+        self.present, self.missing = historical.present, historical.missing
+        self.path = LinearPath(history, horizon, quantiles) if shape.path else None
+        if shape.window:
+            self.register_buffer("floor", torch.tensor(0.1))
+        if shape.scale_input:
+            self.register_buffer("log_center", torch.tensor(0.0))
+            self.register_buffer("log_spread", torch.tensor(1.0))
+
+    def forward(self, static: Tensor, historical: Tensor) -> FrameView:
+        """Return what goes into the network, and what stands around it, for static [B, Vs], historical [B, T, Vh]."""
+        level = self.level(historical[..., 0], historical)
+        base = level.mean.unsqueeze(-1)  # [B, 1, 1]
+        scale = level.scale.unsqueeze(-1)
+        if self.path is not None:
+            base = base + scale * self.path(level.normalized)
+        if self.shape.scale_input:
+            logarithm = (level.scale.log() - self.log_center) / self.log_spread
+            static = torch.cat([static[:, : self.static_real], logarithm, static[:, self.static_real :]], -1)
+        framed = torch.cat([level.normalized.unsqueeze(-1), historical[..., 1:]], -1)
+        return FrameView(static, framed, base, scale)
+
+    def level(self, target: Tensor, historical: Tensor) -> WindowLevel:
+        """Return the level of scaled targets [B, T]; mean 0 and scale 1 where the window does not normalize.
+
+        The historical group [B, T, Vh], scaled or raw, tells which steps count.
+        """
+        counts = self._counts(historical)
+        if self.shape.window:
+            return window_level(target, counts, self.floor.to(target.dtype))
+        if counts is not None:
+            target = torch.where(counts, target, 0)
+        ones = torch.ones_like(target[:, :1])
+        return WindowLevel(target, torch.zeros_like(ones), ones)
+
+    def _counts(self, historical: Tensor) -> Tensor | None:
+        """Return which steps hold a target [B, T] that is neither padding nor filled; None where all do."""
+        counts = None if self.present is None else steps_present(historical, self.present)
+        if self.missing is None:
+            return counts
+        known = historical[..., self.missing] < 0.5
+        return known if counts is None else counts & known
+
+
+def window_level(target: Tensor, counts: Tensor | None, floor: Tensor) -> WindowLevel:
+    """Return the level of targets [B, T] over time.
+
+    A window whose steps are all equal is normalized to exactly 0, as is one without any step; its mean is then 0.
+
+    Args:
+        target: any finite values at steps that count.
+        counts: bool [B, T]; what stands at other steps does not matter, be it infinite. None: all count.
+        floor: scalar; no scale is smaller. With 0, windows of equal steps have scale 0.
+    """
+    if counts is None:
+        apart = target - target[:, -1:]  # from one of the steps, so that equal steps give exact zeros
+        shift = apart.mean(1, keepdim=True)
+        apart = apart - shift
+        variance = apart.square().mean(1, keepdim=True)
+        mean = target[:, -1:] + shift
+    else:
+        steps = counts.sum(1, keepdim=True).clamp(min=1)
+        largest = torch.where(counts, target, -torch.inf).amax(1, keepdim=True)
+        largest = torch.where(largest == -torch.inf, 0, largest)
+        apart = torch.where(counts, target - largest, 0)
+        shift = apart.sum(1, keepdim=True) / steps
+        apart = torch.where(counts, apart - shift, 0)
+        variance = apart.square().sum(1, keepdim=True) / steps
+        mean = largest + shift
+    scale = (variance + floor.square()).sqrt()
+    return WindowLevel(apart / scale.clamp(min=torch.finfo(scale.dtype).tiny), mean, scale)
+
+
+class FramedTemporalFusionTransformer(TemporalFusionTransformer):
+    """A TFT inside a frame. With a linear path its head starts at zero, so that it starts as the path's forecast.
+
+    Args:
+        static, historical, future: as for `TemporalFusionTransformer`, like all arguments not named here; static
+            without the logarithm of the scale.
+        frame: the shape of the frame.
+    """
+
+    def __init__(
+        self, static: GroupSize, historical: GroupSize, future: GroupSize, *, frame: FrameShape, **arguments: Any
+    ) -> None:
+        inside = replace(static, real=static.real + 1) if frame.scale_input else static
+        super().__init__(inside, historical, future, **arguments)
+        sizes = {"history": self.history, "horizon": self.horizon, "quantiles": len(self.quantiles)}
+        self.frame = Frame(frame, historical, static.real, **sizes)
+        if frame.path:
+            nn.init.zeros_(self.head.weight)
+            nn.init.zeros_(self.head.bias)
+
+    def forward(
+        self, static: Tensor, historical: Tensor, future: Tensor, run_segment: SegmentRunner = run_directly
+    ) -> Forecast:
+        """Return the forecast; arguments and result are those of `TemporalFusionTransformer.forward`."""
+        with _in_full_precision(historical):
+            view: FrameView = self.frame(static, historical)
+        forecast = super().forward(view.static, view.historical, future, run_segment)
+        return forecast._replace(quantiles=view.base + view.scale * forecast.quantiles)
+
+    def output_frame(self, historical: Tensor) -> tuple[Tensor, Tensor]:
+        """Return base and scale of a forecast, `base + scale * the network's output`, both [B, F or 1, Q or 1]."""
+        static = historical.new_zeros(len(historical), self.frame.static_real)
+        view: FrameView = self.frame(static, historical)
+        return view.base, view.scale
+
+
+@contextmanager
+def _in_full_precision(tensor: Tensor) -> Iterator[None]:
+    """Without a lower number format for products; a graph that is traced sees nothing of it."""
+    if not torch.is_autocast_enabled(tensor.device.type):
+        yield
+        return
+    with torch.autocast(tensor.device.type, enabled=False):
+        yield
