@@ -20,9 +20,10 @@ from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.build.export_report import ExportedFile, ExportResult
 from qat_tft.export.build.graph import build_graph
 from qat_tft.export.metadata import FAR_OUTSIDE, LstmForm, ModelMetadata, Precision
+from qat_tft.model.frame import FramedTemporalFusionTransformer
 from qat_tft.model.recurrence import Recurrence
 from qat_tft.quantization.integer import integer_model
-from qat_tft.quantization.prepare import FLOAT_OPERATIONS, LSTM_CELL
+from qat_tft.quantization.prepare import FLOAT_OPERATIONS, FRAME, LSTM_CELL, QATTemporalFusionTransformer
 from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.quantization.scheme import require_safe, scheme_for
 from qat_tft.runs.files import read_bytes
@@ -98,7 +99,7 @@ def plan_int8(run: RunFolder, target: str | None = None, lstm: LstmForm = "weigh
         products=qat.products,
         weights=weights_fingerprint(run, "int8"),
         quantized_layers=tuple(qat.quantized_layers()),
-        float_layers=(*qat.float_layers(), *_float_operations(lstm)),
+        float_layers=(*qat.float_layers(), *_float_operations(qat, lstm)),
     )
     return ExportPlan(integer_model(qat), described, run.onnx_file("int8"))
 
@@ -152,8 +153,11 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
     )
 
 
-def _float_operations(lstm: LstmForm) -> list[tuple[str, str]]:
-    return [(what, why) for what, why in FLOAT_OPERATIONS.items() if lstm != "dynamic" or what != LSTM_CELL]
+def _float_operations(qat: QATTemporalFusionTransformer, lstm: LstmForm) -> list[tuple[str, str]]:
+    absent = {LSTM_CELL} if lstm == "dynamic" else set()
+    if not isinstance(qat.model, FramedTemporalFusionTransformer):
+        absent.add(FRAME)
+    return [(what, why) for what, why in FLOAT_OPERATIONS.items() if what not in absent]
 
 
 def _verified(plan: ExportPlan, scaling: Scaling) -> ModelProto:

@@ -21,7 +21,6 @@ from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.metadata import SERIES_INPUT, ModelMetadata
 from qat_tft.export.verify.measures import spread_order
-from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Group
@@ -69,13 +68,13 @@ class Comparison:
 
 @dataclass(frozen=True)
 class NetworkUnits:
-    """Turns raw forecasts into what the network itself puts out, before anything is added to it in floating point.
+    """Turns raw forecasts into the units that the network forecasts in, before a level is added in floating point.
 
-    Errors are measured there: the mean of the data, or the season before that a seasonal model adds to its
-    forecast, is exact whatever the network does, and would make any error look small.
+    Errors are measured there: the mean of the data or of the window, or the season before that a seasonal model adds
+    to its forecast, is exact whatever the network does, and would make any error look small.
 
     Attributes:
-        center, scale: [N, P]; a forecast, transformed as the target is, is `center + scale * network`.
+        center, scale: [N, P]; a forecast, transformed as the target is, is `center + scale * forecast in these units`.
         transform: of the target.
     """
 
@@ -85,18 +84,15 @@ class NetworkUnits:
 
     @classmethod
     def of(cls, model: TemporalFusionTransformer, scaling: Scaling, windows: Batch) -> "NetworkUnits":
-        """The units for some windows: those of the scaled target, or of its seasonal differences."""
-        base, spread = torch.zeros_like(windows.target), 1.0
-        if isinstance(model, SeasonalTemporalFusionTransformer):
-            season = scaling.scale_target(windows.historical[..., 0], windows.series)[:, -model.season :]
-            repeats = -(-model.horizon // model.season)
-            base, spread = season.repeat(1, repeats)[:, : model.horizon], float(model.spread)
-        ends = torch.stack([base, base + spread], -1)
+        """The units for some windows: those of the scaled target, of its windows or of its seasonal differences."""
+        _, historical, _ = scaling.scale_inputs(windows.static, windows.historical, windows.future, windows.series)
+        center, scale = model.output_units(historical)
+        ends = torch.cat([center, center + scale], -1).expand(-1, windows.target.shape[1], -1)
         found = scaling.unstandardize_target(ends, windows.series).double()
         return cls(found[..., 0], found[..., 1] - found[..., 0], scaling.transform)
 
     def __call__(self, quantiles: Array) -> Array:
-        """Raw quantiles [n, P, Q] of the first n windows in units of the network's output."""
+        """Raw quantiles [n, P, Q] of the first n windows in these units."""
         count = len(quantiles)
         center, scale = self.center[:count].unsqueeze(-1).numpy(), self.scale[:count].unsqueeze(-1).numpy()
         transformed = self.transform.apply(torch.from_numpy(quantiles)).numpy()

@@ -44,6 +44,11 @@ class ModelConfig(Section):
         description="linear forecast from the target's history beside the network: a ridge regression, the last value, "
         "the value one season before; auto: the one with the lowest validation loss; off: none",
     )
+    calibrate_quantiles: bool = Field(
+        default=False,
+        description="shift each step's quantiles by what late validation windows say, where that lowers their loss on "
+        "later ones",
+    )
     scale_input: bool | None = Field(
         default=None,
         description="give the network the scale of a normalized window as a static input; none: with several series",
@@ -56,9 +61,11 @@ class ModelConfig(Section):
     def _shape_fits(self) -> Self:
         if self.hidden % self.heads:
             raise ValueError(f"model.heads {self.heads} must divide model.hidden {self.hidden}")
-        if self.seasonal_difference and (self.normalize == "window" or self.linear_path != "off"):
+        framed = self.normalize == "window" or self.linear_path != "off" or self.calibrate_quantiles
+        if self.seasonal_difference and framed:
             raise ValueError(
-                "model.seasonal_difference goes with model.linear_path off, and with model.normalize series or global"
+                "model.seasonal_difference goes with model.linear_path off, with model.normalize series or global, "
+                "and without model.calibrate_quantiles"
             )
         if self.seasonal_difference > self.history:
             raise ValueError(

@@ -151,6 +151,18 @@ def anchors(history: int, horizon: int, season: int) -> dict[str, Tensor]:
     return found
 
 
+def raw_forecasts(
+    forecast: LinearForecast, windows: Windows, indices: Tensor, scaling: Scaling, frame: Frame
+) -> Tensor:
+    """Return raw quantiles [N, F, Q] of the windows at int64 indices [N], ascending, in single precision."""
+    found = []
+    for some in indices.split(_BLOCK):
+        (part,) = target_windows(windows, some, scaling, frame)
+        series = windows.panel.series_code[windows.series_of(some)]
+        found.append(scaling.unscale_target(forecast(part).float(), series))
+    return torch.cat(found)
+
+
 def least(candidates: Sequence[LinearForecast]) -> LinearForecast:
     """Return the candidate with the least validation loss."""
     return min(candidates, key=lambda one: one.validation_loss)

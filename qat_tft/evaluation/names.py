@@ -2,9 +2,13 @@
 
 NAIVE = "seasonal_naive"
 LAST = "last_value"
+RIDGE = "ridge"
+SIMPLE = (RIDGE, NAIVE, LAST)
+"""Forecasts that need no network: what a model has to beat."""
 TITLES = {
     NAIVE: "seasonal naive",
     LAST: "last value",
+    RIDGE: "ridge regression",
     "fp32": "FP32",
     "ptq": "calibrated only (PTQ)",
     "qat": "QAT",

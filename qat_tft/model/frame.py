@@ -31,7 +31,7 @@ class WindowLevel(NamedTuple):
 
     normalized: Tensor  # [B, T]: (target - mean) / scale; 0 at steps that do not count
     mean: Tensor  # [B, 1]
-    scale: Tensor  # [B, 1]: sqrt(variance + floor^2)
+    scale: Tensor  # [B, 1]: sqrt(variance + k^2)
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,18 @@ class FrameShape:
         window: whether the target is normalized by its window.
         scale_input: whether the logarithm of the window's scale is one more real static column.
         path: whether there is a linear path.
+        offsets: whether there are offsets of every step and quantile, as there are with a linear path.
     """
 
     window: bool = False
     scale_input: bool = False
     path: bool = False
+    offsets: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing stands around the network, which is then exactly the paper's."""
-        return not (self.window or self.path)
+        return not (self.window or self.path or self.offsets)
 
 
 class FrameView(NamedTuple):
@@ -59,33 +61,14 @@ class FrameView(NamedTuple):
 
     static: Tensor  # [B, Vs] or [B, Vs + 1]
     historical: Tensor  # [B, T, Vh]
-    base: Tensor  # [B, F, Q] or [B, 1, 1]
+    base: Tensor  # [B, F, Q], or [B, 1, 1] without path and offsets
     scale: Tensor  # [B, 1, 1]
 
 
-class LinearPath(nn.Module):
-    """Maps the normalized history to every step and quantile of the horizon; fitted, not trained."""
-
-    weight: Tensor  # [F, T]
-    offsets: Tensor  # [F, Q]
-
-    def __init__(self, history: int, horizon: int, quantiles: int) -> None:
-        super().__init__()
-        self.register_buffer("weight", torch.zeros(horizon, history))
-        self.register_buffer("offsets", torch.zeros(horizon, quantiles))
-
-    def put(self, weight: Tensor, offsets: Tensor) -> None:
-        """Take over fitted weights [F, T] and offsets [F, Q] of any precision."""
-        self.weight.copy_(weight)
-        self.offsets.copy_(offsets)
-
-    def forward(self, history: Tensor) -> Tensor:
-        """Return [B, F, Q] for a normalized history [B, T]."""
-        return F.linear(history, self.weight.to(history.dtype)).unsqueeze(-1) + self.offsets.to(history.dtype)
-
-
 class Frame(nn.Module):
-    """Normalization and linear path of a model.
+    """Normalization and linear path of a model: buffers that are fitted, and nothing that is trained.
+
+    The path maps the normalized history by `weight` and adds `offsets`.
 
     Args:
         shape: of the frame.
@@ -94,7 +77,9 @@ class Frame(nn.Module):
         history, horizon, quantiles: T, F and Q.
     """
 
-    floor: Tensor
+    weight: Tensor  # [F, T]
+    offsets: Tensor  # [F, Q]
+    least_variance: Tensor
     log_center: Tensor
     log_spread: Tensor
 
@@ -104,9 +89,12 @@ class Frame(nn.Module):
         super().__init__()
         self.shape, self.static_real = shape, static_real
         self.present, self.missing = historical.present, historical.missing
-        self.path = LinearPath(history, horizon, quantiles) if shape.path else None
+        if shape.path:
+            self.register_buffer("weight", torch.zeros(horizon, history))
+        if shape.path or shape.offsets:
+            self.register_buffer("offsets", torch.zeros(horizon, quantiles))
         if shape.window:
-            self.register_buffer("floor", torch.tensor(0.1))
+            self.register_buffer("least_variance", torch.tensor(0.01))
         if shape.scale_input:
             self.register_buffer("log_center", torch.tensor(0.0))
             self.register_buffer("log_spread", torch.tensor(1.0))
@@ -114,10 +102,11 @@ class Frame(nn.Module):
     def forward(self, static: Tensor, historical: Tensor) -> FrameView:
         """Return what goes into the network, and what stands around it, for static [B, Vs], historical [B, T, Vh]."""
         level = self.level(historical[..., 0], historical)
-        base = level.mean.unsqueeze(-1)  # [B, 1, 1]
-        scale = level.scale.unsqueeze(-1)
-        if self.path is not None:
-            base = base + scale * self.path(level.normalized)
+        base, scale = level.mean.unsqueeze(-1), level.scale.unsqueeze(-1)  # [B, 1, 1]
+        if self.shape.path:
+            base = base + scale * (F.linear(level.normalized, self.weight).unsqueeze(-1) + self.offsets)
+        elif self.shape.offsets:
+            base = base + scale * self.offsets
         if self.shape.scale_input:
             logarithm = (level.scale.log() - self.log_center) / self.log_spread
             static = torch.cat([static[:, : self.static_real], logarithm, static[:, self.static_real :]], -1)
@@ -131,7 +120,7 @@ class Frame(nn.Module):
         """
         counts = self._counts(historical)
         if self.shape.window:
-            return window_level(target, counts, self.floor.to(target.dtype))
+            return window_level(target, counts, self.least_variance.to(target.dtype))
         if counts is not None:
             target = torch.where(counts, target, 0)
         ones = torch.ones_like(target[:, :1])
@@ -146,7 +135,7 @@ class Frame(nn.Module):
         return known if counts is None else counts & known
 
 
-def window_level(target: Tensor, counts: Tensor | None, floor: Tensor) -> WindowLevel:
+def window_level(target: Tensor, counts: Tensor | None, least_variance: Tensor) -> WindowLevel:
     """Return the level of targets [B, T] over time.
 
     A window whose steps are all equal is normalized to exactly 0, as is one without any step; its mean is then 0.
@@ -154,13 +143,13 @@ def window_level(target: Tensor, counts: Tensor | None, floor: Tensor) -> Window
     Args:
         target: any finite values at steps that count.
         counts: bool [B, T]; what stands at other steps does not matter, be it infinite. None: all count.
-        floor: scalar; no scale is smaller. With 0, windows of equal steps have scale 0.
+        least_variance: k^2, a scalar that is added to the variance. With 0, windows of equal steps have scale 0.
     """
     if counts is None:
         apart = target - target[:, -1:]  # from one of the steps, so that equal steps give exact zeros
         shift = apart.mean(1, keepdim=True)
         apart = apart - shift
-        variance = apart.square().mean(1, keepdim=True)
+        variance = (apart * apart).mean(1, keepdim=True)  # no power: that would be one more constant
         mean = target[:, -1:] + shift
     else:
         steps = counts.sum(1, keepdim=True).clamp(min=1)
@@ -169,9 +158,9 @@ def window_level(target: Tensor, counts: Tensor | None, floor: Tensor) -> Window
         apart = torch.where(counts, target - largest, 0)
         shift = apart.sum(1, keepdim=True) / steps
         apart = torch.where(counts, apart - shift, 0)
-        variance = apart.square().sum(1, keepdim=True) / steps
+        variance = (apart * apart).sum(1, keepdim=True) / steps
         mean = largest + shift
-    scale = (variance + floor.square()).sqrt()
+    scale = (variance + least_variance).sqrt()
     return WindowLevel(apart / scale.clamp(min=torch.finfo(scale.dtype).tiny), mean, scale)
 
 
@@ -204,11 +193,10 @@ class FramedTemporalFusionTransformer(TemporalFusionTransformer):
         forecast = super().forward(view.static, view.historical, future, run_segment)
         return forecast._replace(quantiles=view.base + view.scale * forecast.quantiles)
 
-    def output_frame(self, historical: Tensor) -> tuple[Tensor, Tensor]:
-        """Return base and scale of a forecast, `base + scale * the network's output`, both [B, F or 1, Q or 1]."""
-        static = historical.new_zeros(len(historical), self.frame.static_real)
-        view: FrameView = self.frame(static, historical)
-        return view.base, view.scale
+    def output_units(self, historical: Tensor) -> tuple[Tensor, Tensor]:
+        """Return mean and scale of the windows, both [B, 1, 1]."""
+        level = self.frame.level(historical[..., 0], historical)
+        return level.mean.unsqueeze(-1), level.scale.unsqueeze(-1)
 
 
 @contextmanager

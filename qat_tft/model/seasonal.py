@@ -68,7 +68,11 @@ class SeasonalTemporalFusionTransformer(TemporalFusionTransformer):
         # Nothing is known of the first season's differences.
         change = F.pad(change, (self.season, 0)).unsqueeze(-1)  # [B, T, 1]
         forecast = super().forward(static, torch.cat([change, historical[..., 1:]], -1), future, run_segment)
-        last_season = target[:, -self.season :]  # [B, M]
+        base, spread = self.output_units(historical)
+        return forecast._replace(quantiles=base + spread * forecast.quantiles)
+
+    def output_units(self, historical: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the last season known at each step of the horizon [B, F, 1], and the spread."""
+        last_season = historical[:, -self.season :, 0]  # [B, M]
         repeats = -(-self.horizon // self.season)
-        base = last_season.repeat(1, repeats)[:, : self.horizon].unsqueeze(-1)  # [B, F, 1]
-        return forecast._replace(quantiles=base + self.spread * forecast.quantiles)
+        return last_season.repeat(1, repeats)[:, : self.horizon].unsqueeze(-1), self.spread

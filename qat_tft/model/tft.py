@@ -140,6 +140,14 @@ class TemporalFusionTransformer(nn.Module):
         forecast: Forecast = self(static, historical, future, runner)
         return forecast
 
+    def output_units(self, historical: Tensor) -> tuple[Tensor, Tensor]:
+        """Return center and scale of the units that the network forecasts in, [B, 1 or F, 1], for scaled histories.
+
+        They are those of the scaled target here, 0 and 1.
+        """
+        center = historical.new_zeros(len(historical), 1, 1)
+        return center, torch.ones_like(center)
+
     def folded(self) -> TemporalFusionTransformer:
         """Return an equal model for inference: fewer products, and weights cut into their chunks."""
         return fold_for_inference(self)

@@ -60,7 +60,11 @@ LSTM_CELL = "LSTM cells"
 IN_TABLES = "computed once for all: the file holds the table, whose rows have 8 bits"
 """Why the layers of a tabulated selection network's GRNs are not in the file."""
 
+FRAME = "level of the window and linear path"
+"""What stands around the network where a model has a frame."""
+
 FLOAT_OPERATIONS: dict[str, str] = {
+    FRAME: "one map of one column: next to no time, and rounding would cost what they carry past the network",
     "attention scores, and their product with the values": "both sides are activations: integers gain no time there, "
     "and no weight gets smaller",
     LSTM_CELL: "an integer cell chooses its ranges batch by batch, so that rows would influence each other",

@@ -62,7 +62,12 @@ def model_of_sizes(
 def frame_of(config: ModelConfig) -> FrameShape:
     """Return what stands around the network; a scale input that is left open counts as none."""
     window = config.normalize == "window"
-    return FrameShape(window, scale_input=window and bool(config.scale_input), path=config.linear_path != "off")
+    return FrameShape(
+        window,
+        scale_input=window and bool(config.scale_input),
+        path=config.linear_path != "off",
+        offsets=config.calibrate_quantiles,
+    )
 
 
 def build_qat_model(

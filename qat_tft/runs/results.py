@@ -10,7 +10,14 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qat_tft.evaluation.names import NAIVE, TITLES, quantile_name, signed_percent
+from qat_tft.evaluation.names import LAST, NAIVE, RIDGE, SIMPLE, TITLES, quantile_name, signed_percent
+
+_NOTICEABLE = 5e-4
+"""Share of q-risk below which two forecasts are called equally good: it would be printed as 0.0 %."""
+_TO_TRY = (
+    "To try: more --epochs, a longer --history, columns that tell of the future as known ones, another --dropout or "
+    "--learning-rate."
+)
 
 
 @dataclass(frozen=True)
@@ -21,8 +28,10 @@ class RunResults:
         run: name of the run.
         quantiles: levels forecast, ascending.
         season: rows of one season of the naive forecast.
-        q_risk: forecast ("fp32", "ptq", "qat", "seasonal_naive", "last_value") to its q-risk per quantile, on the
-            test part; where the season is one row, the seasonal naive forecast is the last value.
+        q_risk: forecast ("fp32", "ptq", "qat", "ridge", "seasonal_naive", "last_value") to its q-risk per quantile, on
+            the test part; None where it is undefined, all targets being zero. Where the season is one row, the seasonal
+            naive forecast is the last value.
+        coverage: forecast to the share of test targets up to each quantile.
         windows: number of windows per part, and how many of the test were evaluated.
         validation_loss: best validation loss of each phase.
         parameters: number of trained weights.
@@ -34,7 +43,7 @@ class RunResults:
     run: str
     quantiles: tuple[float, ...]
     season: int
-    q_risk: dict[str, tuple[float, ...]]
+    q_risk: dict[str, tuple[float | None, ...]]
     windows: dict[str, int]
     validation_loss: dict[str, float]
     parameters: int
@@ -42,16 +51,29 @@ class RunResults:
     checkpointing: dict[str, Any] | None = None
     version: str = ""
     notes: tuple[str, ...] = field(default=())
+    coverage: dict[str, tuple[float | None, ...]] = field(default_factory=dict)
 
     @property
     def middle(self) -> int:
         """Position of the quantile nearest to the median."""
         return min(range(len(self.quantiles)), key=lambda place: abs(self.quantiles[place] - 0.5))
 
-    def gain(self, forecast: str) -> float:
-        """Return by which share a forecast's q-risk at the middle quantile lies below the seasonal naive's."""
-        naive = self.q_risk[NAIVE][self.middle]
-        return 1.0 - self.q_risk[forecast][self.middle] / naive if naive else 0.0
+    @property
+    def strongest_simple(self) -> str | None:
+        """The forecast without a network that has the lowest q-risk at the middle quantile; None where none has one."""
+        found = {name: self.q_risk[name][self.middle] for name in SIMPLE if name in self.q_risk}
+        known = {name: risk for name, risk in found.items() if risk is not None}
+        return min(known, key=known.__getitem__) if known else None
+
+    def gain(self, forecast: str) -> float | None:
+        """Return by which share a forecast's q-risk at the middle quantile lies below the strongest simple forecast's.
+
+        None where either is undefined, or the simple forecast is perfect.
+        """
+        simple = self.strongest_simple
+        other = None if simple is None else self.q_risk[simple][self.middle]
+        own = self.q_risk[forecast][self.middle]
+        return 1.0 - own / other if other and own is not None else None
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; quantiles become keys such as "0.5"."""
@@ -60,7 +82,9 @@ class RunResults:
             **asdict(self),
             "quantiles": list(self.quantiles),
             "q_risk": {name: dict(zip(levels, risks, strict=True)) for name, risks in self.q_risk.items()},
-            "gain_over_seasonal_naive": {name: self.gain(name) for name in self.q_risk if name != NAIVE},
+            "coverage": {name: dict(zip(levels, shares, strict=True)) for name, shares in self.coverage.items()},
+            "strongest_simple": self.strongest_simple,
+            "gain_over_strongest_simple": {name: self.gain(name) for name in self.q_risk},
             "notes": list(self.notes),
         }
 
@@ -72,32 +96,73 @@ class RunResults:
             ValueError: it is not what `to_json` gives.
         """
         try:
-            known = {name: value[name] for name in cls.__dataclass_fields__}
-            risks = {name: tuple(map(float, one.values())) for name, one in value["q_risk"].items()}
+            known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
+            by_level = {name: _by_forecast(known.get(name, {})) for name in ("q_risk", "coverage")}
             quantiles, notes = tuple(map(float, value["quantiles"])), tuple(value["notes"])
-            return cls(**{**known, "quantiles": quantiles, "q_risk": risks, "notes": notes})
+            return cls(**{**known, "quantiles": quantiles, **by_level, "notes": notes})
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"not the results of a run: {type(error).__name__} {error}") from None
 
     def tables(self) -> Sequence[RenderableType]:
-        """Return the q-risk table and the sentence that compares with the seasonal naive forecast."""
+        """Return q-risk and coverage, and the sentence that compares with the strongest simple forecast."""
         table = Table(title=f"q-risk on the test part ({self.windows['test_evaluated']:,} windows)")
         table.add_column("forecast")
-        for level in self.quantiles:
-            table.add_column(quantile_name(level), justify="right")
-        table.add_column(f"{quantile_name(self.quantiles[self.middle])} against naive", justify="right")
+        names = [quantile_name(level) for level in self.quantiles]
+        simple = self.strongest_simple
+        for name in names:
+            table.add_column(name, justify="right")
+        if simple is not None:
+            table.add_column(f"{names[self.middle]} against {TITLES[simple]}", justify="right")
         for name, risks in self.q_risk.items():
-            gain = "" if name == NAIVE else signed_percent(-self.gain(name))
-            table.add_row(TITLES.get(name, name), *(f"{risk:.5f}" for risk in risks), gain)
-        return [table, Text(self.sentence()), *(Text(note) for note in self.notes)]
+            cells = [_risk(risk) for risk in risks]
+            if simple is not None:
+                gain = self.gain(name)
+                cells.append("" if name == simple or gain is None else signed_percent(-gain))
+            table.add_row(self._title(name), *cells)
+        coverage = [self._coverage(names)] if self.coverage else []
+        return [table, *coverage, Text(self.sentence()), *(Text(note) for note in self.notes)]
+
+    def _coverage(self, names: list[str]) -> Table:
+        table = Table(title="share of test targets up to each quantile")
+        table.add_column("forecast")
+        for name in names:
+            table.add_column(name, justify="right")
+        for name, shares in self.coverage.items():
+            table.add_row(self._title(name), *map(_share, shares))
+        return table
 
     def sentence(self) -> str:
-        """Say whether the last model of the run beats the seasonal naive forecast, and by how much."""
+        """Say whether the last model of the run beats the strongest simple forecast, and by how much; else what to try."""
         model = next(name for name in ("qat", "ptq", "fp32") if name in self.q_risk)
-        level = quantile_name(self.quantiles[self.middle])
-        season = f"season of {self.season} steps" if self.season > 1 else "the last value"
-        naive = f"the seasonal naive forecast ({season})"
-        gain = self.gain(model)
-        if gain > 0:
-            return f"{TITLES[model]} beats {naive} by {gain:.1%} in q-risk {level}."
-        return f"{TITLES[model]} does not beat {naive}: its q-risk {level} is {-gain:.1%} higher."
+        level, simple, gain = quantile_name(self.quantiles[self.middle]), self.strongest_simple, self.gain(model)
+        if simple is None or gain is None:
+            return "q-risk is undefined on this test part, whose targets are all zero: forecasts cannot be compared by it."
+        strongest = f"the strongest simple forecast, {self._named(simple)},"
+        if gain >= _NOTICEABLE:
+            return f"{TITLES[model]} beats {strongest} by {gain:.1%} in q-risk {level}."
+        if gain > -_NOTICEABLE:
+            return f"{TITLES[model]} is as good as {strongest} in q-risk {level}. {_TO_TRY}"
+        return f"{TITLES[model]} does not beat {strongest} whose q-risk {level} is {-gain:.1%} lower. {_TO_TRY}"
+
+    def _title(self, name: str) -> str:
+        return TITLES[LAST] if name == NAIVE and self.season == 1 else TITLES.get(name, name)
+
+    def _named(self, simple: str) -> str:
+        if simple != NAIVE:
+            return f"{'a' if simple == RIDGE else 'the'} {TITLES[simple]}"
+        return f"the value of {self.season} steps before" if self.season > 1 else "the last value"
+
+
+def _by_forecast(value: dict[str, dict[str, float | None]]) -> dict[str, tuple[float | None, ...]]:
+    return {
+        name: tuple(None if one is None else float(one) for one in by_level.values())
+        for name, by_level in value.items()
+    }
+
+
+def _risk(risk: float | None) -> str:
+    return "-" if risk is None else f"{risk:.5f}"
+
+
+def _share(share: float | None) -> str:
+    return "-" if share is None else f"{share:.1%}"

@@ -28,7 +28,6 @@ from qat_tft.evaluation.naive import season_of
 from qat_tft.evaluation.window_forecasts import even_indices
 from qat_tft.model.frame import Frame, FramedTemporalFusionTransformer, FrameShape
 from qat_tft.model.tft import TemporalFusionTransformer
-from qat_tft.runs.build import frame_of
 from qat_tft.runs.data import RunData
 from qat_tft.schema import GroupSize
 
@@ -54,7 +53,7 @@ class WindowScales:
     def put(self, frame: Frame) -> None:
         """Write them into a frame that normalizes by the window."""
         if frame.shape.window:
-            frame.floor.fill_(self.floor)
+            frame.least_variance.fill_(self.floor**2)
         if frame.shape.scale_input:
             frame.log_center.fill_(self.log_center)
             frame.log_spread.fill_(self.log_spread)
@@ -66,8 +65,9 @@ class FittedFrame:
 
     Attributes:
         scales: of the windows.
-        candidates: linear forecasts in the units of the model's frame; none where nothing could be fitted.
+        candidates: linear forecasts in the units of the model's frame; none where nothing was fitted.
         path: the chosen one; None without a linear path.
+        ridge: what a ridge regression on windows in their own units forecasts; None where none could be fitted.
         season: rows of one season.
         too_few: a sentence where there were too few windows to fit a path that was asked for.
     """
@@ -75,6 +75,7 @@ class FittedFrame:
     scales: WindowScales
     candidates: Sequence[LinearForecast]
     path: LinearForecast | None
+    ridge: RidgeBaseline | None
     season: int
     too_few: str = ""
 
@@ -88,9 +89,10 @@ class FittedFrame:
         """Write floor and linear path into a new model."""
         if isinstance(model, FramedTemporalFusionTransformer):
             self.scales.put(model.frame)
-            if model.frame.path is not None:
+            if model.frame.shape.path:
                 assert self.path is not None, "a path is configured only where there is one"
-                model.frame.path.put(self.path.weight, self.path.offsets)
+                model.frame.weight.copy_(self.path.weight)
+                model.frame.offsets.copy_(self.path.offsets)
 
     def notes(self) -> list[str]:
         """Say which linear path was chosen, and among what, or why there is none."""
@@ -108,17 +110,37 @@ class FittedFrame:
         return [f"Linear path: {chosen}, with a validation loss of {self.path.validation_loss:.4g} ({figures})"]
 
 
+@dataclass(frozen=True)
+class RidgeBaseline:
+    """A ridge regression on the target's history alone, as a forecast to compare with.
+
+    Attributes:
+        forecast: with the strength that has the lowest validation loss.
+        frame: normalizes the windows it was fitted to.
+    """
+
+    forecast: LinearForecast
+    frame: Frame
+
+
 def fit_frame(data: RunData, config: RunConfig) -> FittedFrame:
-    """Fit what stands around the network of a run, from training windows, and choose its path on validation windows."""
+    """Fit what stands around the network of a run, from training windows, and choose its path on validation windows.
+
+    Raises:
+        ConfigError: the seasonal naive forecast is asked for, and the history holds no season.
+    """
     scaling = data.preprocessing.scaling()
     scales, season = window_scales(data, scaling), config.data.season or season_of(data.panel)
-    if config.model.linear_path == "off":
-        return FittedFrame(scales, (), None, season)
-    frame = frame_for(data, frame_of(config.model))
+    frame = frame_for(data, FrameShape(window=True))
     scales.put(frame)
     candidates = linear_forecasts(data, config, frame, season)
-    if not candidates:
-        return FittedFrame(scales, (), None, season, _too_few(data))
+    ridge = RidgeBaseline(least([one for one in candidates if one.anchor == MEAN]), frame) if candidates else None
+    if config.model.linear_path == "off":
+        return FittedFrame(scales, (), None, ridge, season)
+    if ridge is None:
+        return FittedFrame(scales, (), None, None, season, _too_few(data))
+    if config.model.normalize != "window":
+        candidates = linear_forecasts(data, config, frame_for(data, FrameShape()), season)
     wanted = [one for one in candidates if config.model.linear_path in ("auto", one.anchor)]
     if config.model.linear_path in (LAST, SEASON):
         wanted = [one for one in wanted if one.is_simple]
@@ -129,7 +151,7 @@ def fit_frame(data: RunData, config: RunConfig) -> FittedFrame:
             allowed="a season of 2 rows or more that the history holds",
             next_step="Set data.season, lengthen the history, or choose another linear path",
         )
-    return FittedFrame(scales, candidates, least(wanted), season)
+    return FittedFrame(scales, candidates, least(wanted), ridge, season)
 
 
 def linear_forecasts(data: RunData, config: RunConfig, frame: Frame, season: int) -> Sequence[LinearForecast]:
@@ -146,17 +168,16 @@ def linear_forecasts(data: RunData, config: RunConfig, frame: Frame, season: int
 
 
 def frame_for(data: RunData, shape: FrameShape) -> Frame:
-    """Return a frame of that shape for the history of a run, without inputs of its own."""
+    """Return a frame without a path that normalizes the histories of a run."""
     group = data.schema.group("historical")
     size = GroupSize(len(group.real), (0,) * len(group.category), group.present, group.missing)
-    shape = FrameShape(shape.window)
     return Frame(shape, size, 0, history=data.training.history, horizon=data.training.horizon, quantiles=0)
 
 
 def window_scales(data: RunData, scaling: Scaling) -> WindowScales:
     """Measure training windows, evenly spaced, by their deviations without a floor."""
     frame = frame_for(data, FrameShape(window=True))
-    frame.floor.fill_(0.0)
+    frame.least_variance.fill_(0.0)
     indices = even_indices(len(data.training), _MEASURED_WINDOWS)
     scale = torch.cat([windows.scale for windows in target_windows(data.training, indices, scaling, frame)])
     floor = max(_SMALLEST, FLOOR * float(scale.square().mean().sqrt()))

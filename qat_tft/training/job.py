@@ -15,6 +15,8 @@ from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.device import cpu_runs_bf16_lstm, forget_peak, is_out_of_memory
 from qat_tft.errors import RunFolderError
+from qat_tft.evaluation.names import TITLES
+from qat_tft.model.frame import FramedTemporalFusionTransformer
 from qat_tft.model.loss import loss_of
 from qat_tft.model.selection_form import selection_sqnr
 from qat_tft.model.tft import TemporalFusionTransformer
@@ -40,6 +42,7 @@ from qat_tft.training.loop import Phase, PhasePlan, RunContext, batches_in_all, 
 from qat_tft.training.metrics import MetricsLog
 from qat_tft.training.out_of_memory import release_memory
 from qat_tft.training.progress import Progress, Silent
+from qat_tft.training.quantile_offsets import shift_quantiles
 from qat_tft.training.schedule import ranges_are_frozen
 from qat_tft.training.state import Position, SavedState, load_state
 from qat_tft.training.step import TrainingStep
@@ -49,6 +52,7 @@ LEAST_SQNR = 50.0
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
 PTQ = "ptq"
+NO_GAIN = "No FP32 epoch lowered the validation loss below that of the linear path alone: the network adds nothing to it."
 NOT_BETTER = "No QAT epoch lowered the validation loss below that of the calibrated weights: those are kept."
 
 
@@ -142,7 +146,6 @@ class _Run:
         self.config, self.data, self.folder, self.progress, self.saved = config, data, folder, progress, saved
         self.frame = frame
         self.position = saved.position if saved else Position(data_digest=data.digest())
-        self.results_notes: list[str] = []
         self.device: torch.device = accelerator_for(config.training).device
         self.scaling: Scaling = data.preprocessing.scaling().to(self.device)
 
@@ -157,7 +160,7 @@ class _Run:
                 self._quantized_model(model, interrupt, metrics)
         outcome.write_check_windows(self.folder, self.data.test)
         results = outcome.results_of(
-            self.folder.name, self.config, self.data, self.position, model, tuple(self.results_notes)
+            self.folder.name, self.config, self.data, self.frame, self.position, model, tuple(self.position.notes)
         )
         self.folder.write_results(results)
         (self.folder.path / layout.STATE).unlink(missing_ok=True)
@@ -186,8 +189,14 @@ class _Run:
             self.progress.note(note)
         self._report_savings(model)
         training = self.config.training
-        plan = PhasePlan(FP32, training.epochs, 0, training.learning_rate, training.patience)
+        starts_as_path = self.config.model.linear_path != "off"
+        plan = PhasePlan(
+            FP32, training.epochs, 0, training.learning_rate, training.patience, score_start=starts_as_path
+        )
         self._phase(plan, model, interrupt, metrics)
+        if starts_as_path and self.position.stale_epochs >= self.position.epoch:
+            self.position.notes.append(NO_GAIN)
+        self._shift_quantiles(FP32, model, model)
         self.folder.write_weights(FP32, copy_weights(model))
         self._record(FP32, model)
         return model
@@ -205,6 +214,8 @@ class _Run:
             self._calibrate(quantized)
         if settings.qat_epochs:
             self._train_quantized(quantized, interrupt, metrics)
+        self._shift_quantiles(QAT, quantized, quantized.model)
+        self._record(QAT if settings.qat_epochs else PTQ, quantized)
         self.folder.write_weights(QAT, copy_weights(quantized))
 
     def _compare_forms(self, model: TemporalFusionTransformer, quantized: QATTemporalFusionTransformer) -> None:
@@ -236,9 +247,8 @@ class _Run:
         )
         self._phase(plan, quantized, interrupt, metrics)
         if self.position.stale_epochs >= settings.qat_epochs:
-            self.results_notes.append(NOT_BETTER)
+            self.position.notes.append(NOT_BETTER)
         quantized.set_phase(QuantizationPhase.FROZEN)
-        self._record(QAT, quantized)
 
     def _calibrate(self, quantized: QATTemporalFusionTransformer) -> None:
         report = calibrate_on(quantized, self.config, self.data.training, self.scaling, self.device)
@@ -280,6 +290,21 @@ class _Run:
         if self.position.best_loss is not None:
             self.position.validation_loss[plan.name] = self.position.best_loss
 
+    def _shift_quantiles(self, kind: WeightsKind, model: nn.Module, inner: TemporalFusionTransformer) -> None:
+        if not self.config.model.calibrate_quantiles:
+            return
+        assert isinstance(inner, FramedTemporalFusionTransformer)
+        shift = shift_quantiles(
+            model,
+            inner,
+            inner.frame.offsets,
+            self.scaling,
+            self.data.validation,
+            batch_size=self._batch_size(),
+            device=self.device,
+        )
+        self.position.notes.append(shift.sentence(TITLES[kind]))
+
     def _report_savings(self, model: TemporalFusionTransformer) -> None:
         segments = self.config.training.recomputed_segments
         if not segments or self.position.savings is not None:
@@ -304,10 +329,15 @@ class _Run:
         self.position.savings = savings.to_json()
 
     def _record(self, name: str, model: nn.Module) -> None:
-        training = self.config.training
-        size = training.batch_size if self.position.level is None else self.position.level["micro_batch"]
-        config = self.config.model_copy(update={"training": training.model_copy(update={"batch_size": size})})
-        self.position.q_risk[name] = outcome.test_q_risk(model, self.scaling, self.data.test, config, self.device)
+        smaller = self.config.training.model_copy(update={"batch_size": self._batch_size()})
+        config = self.config.model_copy(update={"training": smaller})
+        scores = outcome.test_scores(model, self.scaling, self.data.test, config, self.device)
+        self.position.q_risk[name], self.position.coverage[name] = list(scores.q_risk), list(scores.coverage)
+
+
+    def _batch_size(self) -> int:
+        level = self.position.level
+        return self.config.training.batch_size if level is None else int(level["micro_batch"])
 
 
 def _set_quantization_phase(model: QATTemporalFusionTransformer, step: int, steps: int, *, frozen: float) -> None:

@@ -1,4 +1,4 @@
-"""What a run leaves behind when training is over: q-risk on the test part, and the windows for later checks."""
+"""What a run leaves behind when training is over: scores on the test part, and the windows for later checks."""
 
 from __future__ import annotations
 
@@ -10,13 +10,15 @@ from torch import Tensor, nn
 from qat_tft.config.run import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
-from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive, season_of
-from qat_tft.evaluation.names import LAST, NAIVE
+from qat_tft.evaluation.linear_paths import raw_forecasts
+from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive
+from qat_tft.evaluation.names import LAST, NAIVE, RIDGE
+from qat_tft.evaluation.scores import Scores, Tally
 from qat_tft.evaluation.window_forecasts import even_indices, forecast_windows
-from qat_tft.model.loss import q_risk
 from qat_tft.runs.data import RunData
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
+from qat_tft.training.frame_choice import FittedFrame
 from qat_tft.training.state import Position
 
 CHECK_WINDOWS = 1024
@@ -25,10 +27,8 @@ CHECK_BYTES = 16 * 2**20
 """Most bytes of their values."""
 
 
-def test_q_risk(
-    model: nn.Module, scaling: Scaling, test: Windows, config: RunConfig, device: torch.device
-) -> list[float]:
-    """Return a model's q-risk per quantile on the test windows, at most `training.test_windows` of them."""
+def test_scores(model: nn.Module, scaling: Scaling, test: Windows, config: RunConfig, device: torch.device) -> Scores:
+    """Return a model's scores on the test windows, at most `training.test_windows` of them."""
     found = forecast_windows(
         model,
         scaling,
@@ -37,15 +37,32 @@ def test_q_risk(
         batch_size=config.training.batch_size,
         device=device,
     )
-    return q_risk(found.quantiles, found.target, config.model.quantiles).tolist()
+    return scores_of(found.quantiles, found.target, config.model.quantiles)
 
 
-def naive_q_risk(data: RunData, config: RunConfig, season: int) -> list[float]:
-    """Return the q-risk per quantile of the naive forecast with this season on the same test windows."""
+def scores_of(quantiles: Tensor, target: Tensor, levels: tuple[float, ...]) -> Scores:
+    """Return the scores of raw quantiles [N, F, Q] for raw targets [N, F]; errors are not scaled."""
+    tally, flat = Tally(1, levels), target.flatten()
+    unscaled = torch.full_like(flat, torch.nan, dtype=torch.float64)
+    tally.add(torch.zeros(len(flat), dtype=torch.int64), quantiles.flatten(0, 1), flat, unscaled)
+    return tally.overall()
+
+
+def simple_scores(data: RunData, config: RunConfig, frame: FittedFrame) -> dict[str, Scores]:
+    """Return the scores of the forecasts that need no network, on the same test windows."""
+    indices = test_indices(data.test, config)
+    rows = data.test.target_rows(indices)
     levels, horizon = config.model.quantiles, config.model.horizon
-    naive = SeasonalNaive.fit(data.panel, data.training_ends, season=season, horizon=horizon, levels=levels)
-    rows = data.test.target_rows(test_indices(data.test, config))
-    return q_risk(naive.forecast(rows[:, 0], horizon), data.panel.target[rows], levels).tolist()
+    forecasts = {}
+    if frame.ridge is not None:
+        ridge, scaling = frame.ridge, data.preprocessing.scaling()
+        forecasts[RIDGE] = raw_forecasts(ridge.forecast, data.test, indices, scaling, ridge.frame)
+    for name, season in {NAIVE: frame.season, LAST: LAST_VALUE}.items():
+        if name == NAIVE or season != frame.season:
+            naive = SeasonalNaive.fit(data.panel, data.training_ends, season=season, horizon=horizon, levels=levels)
+            forecasts[name] = naive.forecast(rows[:, 0], horizon)
+    target = data.panel.target[rows]
+    return {name: scores_of(quantiles, target, levels) for name, quantiles in forecasts.items()}
 
 
 def test_indices(test: Windows, config: RunConfig) -> Tensor:
@@ -57,20 +74,21 @@ def results_of(
     run: str,
     config: RunConfig,
     data: RunData,
+    frame: FittedFrame,
     position: Position,
     model: nn.Module,
     notes: tuple[str, ...] = (),
 ) -> RunResults:
     """Collect the results of a run whose phases are over."""
-    season = config.data.season or season_of(data.panel)
-    risks = {**position.q_risk, NAIVE: naive_q_risk(data, config, season)}
-    if season != LAST_VALUE:
-        risks[LAST] = naive_q_risk(data, config, LAST_VALUE)
+    simple = simple_scores(data, config, frame)
+    risks = {**position.q_risk, **{name: scores.q_risk for name, scores in simple.items()}}
+    coverage = {**position.coverage, **{name: scores.coverage for name, scores in simple.items()}}
     return RunResults(
         run=run,
         quantiles=config.model.quantiles,
-        season=season,
+        season=frame.season,
         q_risk={name: tuple(values) for name, values in risks.items()},
+        coverage={name: tuple(values) for name, values in coverage.items()},
         windows={
             "train": len(data.training),
             "validation": len(data.validation),

@@ -34,8 +34,10 @@ class Position:
         seconds: training time so far, in all phases.
         metrics_bytes: length of metrics.jsonl at this point; lines after it are dropped on resuming.
         data_digest: fingerprint of the rows trained on.
-        q_risk: results so far: forecast to its q-risk per quantile on the test part.
+        q_risk: results so far: forecast to its q-risk per quantile on the test part, None where that is undefined.
+        coverage: forecast to the share of test targets up to each quantile.
         validation_loss: best validation loss of each finished phase.
+        notes: what the results say beside figures.
         savings: what checkpointing saves, measured once.
         level: what running out of memory has led to (`FallbackLevel.to_json`); None: as configured.
     """
@@ -52,8 +54,10 @@ class Position:
     seconds: float = 0.0
     metrics_bytes: int = 0
     data_digest: str = ""
-    q_risk: dict[str, list[float]] = field(default_factory=dict)
+    q_risk: dict[str, list[float | None]] = field(default_factory=dict)
+    coverage: dict[str, list[float | None]] = field(default_factory=dict)
     validation_loss: dict[str, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
     savings: dict[str, Any] | None = None
     level: dict[str, Any] | None = None
 
@@ -65,7 +69,9 @@ class Position:
             metrics_bytes=self.metrics_bytes,
             data_digest=self.data_digest,
             q_risk=self.q_risk,
+            coverage=self.coverage,
             validation_loss=self.validation_loss,
+            notes=self.notes,
             savings=self.savings,
             level=self.level,
         )

@@ -61,6 +61,7 @@ def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocess
         stored=config.quantization.products == "float",
         transform=metadata.target_transform,
         knots=model.knots if form == "tabulated" else 0,
+        window=model.normalize == "window",
     )
 
 

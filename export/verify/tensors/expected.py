@@ -27,6 +27,8 @@ State = Mapping[str, Tensor]
 _STORED_HIGH = 127
 """Largest code of weights that are stored as integers and multiplied as floats: eight bits on every target."""
 _SELECTIONS = ("static_selection", "historical_selection", "future_selection")
+_FRAME = "frame"
+"""Level of the window and linear path, in floating point in every file."""
 _PADDING_NUMBERS = (0.5, -math.inf)
 """What `history.present` is compared with, and the score of a step that gets no attention."""
 _TRANSFORM_NUMBERS = {"softplus": (0.1, 2.0, 24.0, 20.0)}
@@ -77,6 +79,7 @@ class Shape:
         stored: whether every weight is stored in 8 bits and multiplied as floats.
         transform: name of the target's transform.
         knots: of each real variable; 0 where selection is exact.
+        window: whether the target is normalized by its window.
     """
 
     hidden: int
@@ -89,6 +92,7 @@ class Shape:
     stored: bool = False
     transform: str = "none"
     knots: int = 0
+    window: bool = False
 
 
 def expected_int8(
@@ -227,7 +231,7 @@ def _quantized(layer: str, parts: Mapping[str, Tensor], rounding: InputRange, hi
 def _is_a_map(layer: str, parts: Mapping[str, Tensor]) -> bool:
     """Whether a layer multiplies by a weight: it is no norm, whose gains are a vector per variable, and no table."""
     matrix = parts.get("weight", parts.get("weight_ih"))
-    return matrix is not None and matrix.ndim > 1 and not layer.endswith((".norm", ".table"))
+    return matrix is not None and matrix.ndim > 1 and layer != _FRAME and not layer.endswith((".norm", ".table"))
 
 
 def _stored(layer: str, parts: Mapping[str, Tensor]) -> Iterator[ExpectedTensor]:
@@ -303,6 +307,8 @@ def _graph(shape: Shape) -> Iterator[ExpectedTensor]:
     numbers = _TRANSFORM_NUMBERS.get(shape.transform, ())
     if shape.groups[1].present is not None:
         numbers = (*numbers, *_PADDING_NUMBERS)
+    if shape.window:
+        numbers = (*numbers, float(np.finfo(np.float32).tiny))  # that no scale lies below
     if shape.knots:
         numbers = (*numbers, *place_numbers(shape.knots))
     for number in numbers:
