@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 from qat_tft.config.fields import Fraction, PositiveInt, Quantiles, Section
 from qat_tft.model.forms import KNOTS, LEAST_KNOTS, SelectionForm, variables_together
 
-
 Normalization = Literal["window", "series", "global"]
 PathChoice = Literal["auto", "ridge", "last-value", "seasonal-naive", "off"]
 

@@ -2,10 +2,10 @@
 
 Legend: N windows, T history, F horizon, Q quantiles, D = T + 1 inputs with the constant, C candidates.
 
-A candidate is `W z + o`: z the target's history in units of its window, W [F, T], o [F, Q] the quantiles of what is left
-on the training windows. W minimizes `sum over windows of scale^2 |t - W z - b|^2 + strength |W - A|^2`: errors count in
-units that all windows share, and the anchor A is a simple forecast that an infinite strength leaves alone: the mean of
-the window (A = 0, the usual ridge regression), its last value, or the value one season before.
+A candidate is `W z + o`: z the target's history in units of its window, W [F, T], o [F, Q] the quantiles of what is
+left on the training windows. W minimizes `sum over windows of scale^2 |t - W z - b|^2 + strength |W - A|^2`: errors count
+in units that all windows share, and the anchor A is a simple forecast that an infinite strength leaves alone: the mean
+of the window (A = 0, the usual ridge regression), its last value, or the value one season before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ class LinearForecast:
         strength: of the ridge around it; infinite where the anchor itself is the forecast.
         weight: W, float64 [F, T].
         offsets: o, float64 [F, Q], ascending.
-        validation_loss: mean over validation targets of the quantile losses, summed over the quantiles, in scaled units.
+        validation_loss: mean over validation targets of the quantile losses, summed over the quantiles, in scaled
+            units.
     """
 
     anchor: str
@@ -210,7 +211,7 @@ class NormalEquations:
         diagonal[:, :size] += held
         diagonal[:, size] += torch.finfo(torch.float64).tiny
         if len(gram) == 1:
-            change = torch.linalg.solve(gram[0], rest.squeeze(-1).T).T
+            change: Tensor = torch.linalg.solve(gram[0], rest.squeeze(-1).T).T
         else:
             change = torch.linalg.solve(gram, rest).squeeze(-1)
         return anchor + change[:, :size]
@@ -234,8 +235,8 @@ def _loss(quantiles: Tensor, windows: TargetWindows, levels: Sequence[float]) ->
 def _offsets(weight: Tensor, windows: TargetWindows, levels: Sequence[float], *, simple: bool) -> Tensor:
     """Return the quantiles [F, Q] of what a forecast leaves on windows, each window counted by its scale.
 
-    That minimizes the quantile loss in scaled units. A simple forecast keeps its median, and the quantiles of its errors
-    stay on their side of it.
+    That minimizes the quantile loss in scaled units. A simple forecast keeps its median, and the quantiles of its
+    errors stay on their side of it.
     """
     errors = windows.target - windows.history @ weight.T  # [N, F]
     found = weighted_quantiles(errors, windows.scale, levels)

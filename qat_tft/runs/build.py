@@ -35,9 +35,7 @@ def build_model(config: ModelConfig, preprocessing: Preprocessing, schema: Schem
     return model_of_sizes(config, preprocessing.group_sizes(schema))
 
 
-def model_of_sizes(
-    config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]
-) -> TemporalFusionTransformer:
+def model_of_sizes(config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> TemporalFusionTransformer:
     """Return a new floating-point model for the widths of the static, historical and future group."""
     shape: dict[str, Any] = {
         "history": config.history,

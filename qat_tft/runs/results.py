@@ -136,7 +136,9 @@ class RunResults:
         model = next(name for name in ("qat", "ptq", "fp32") if name in self.q_risk)
         level, simple, gain = quantile_name(self.quantiles[self.middle]), self.strongest_simple, self.gain(model)
         if simple is None or gain is None:
-            return "q-risk is undefined on this test part, whose targets are all zero: forecasts cannot be compared by it."
+            return (
+                "q-risk is undefined on this test part, whose targets are all zero: forecasts cannot be compared by it."
+            )
         strongest = f"the strongest simple forecast, {self._named(simple)},"
         if gain >= _NOTICEABLE:
             return f"{TITLES[model]} beats {strongest} by {gain:.1%} in q-risk {level}."

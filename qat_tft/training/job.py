@@ -52,7 +52,9 @@ LEAST_SQNR = 50.0
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
 PTQ = "ptq"
-NO_GAIN = "No FP32 epoch lowered the validation loss below that of the linear path alone: the network adds nothing to it."
+NO_GAIN = (
+    "No FP32 epoch lowered the validation loss below that of the linear path alone: the network adds nothing to it."
+)
 NOT_BETTER = "No QAT epoch lowered the validation loss below that of the calibrated weights: those are kept."
 
 
@@ -333,7 +335,6 @@ class _Run:
         config = self.config.model_copy(update={"training": smaller})
         scores = outcome.test_scores(model, self.scaling, self.data.test, config, self.device)
         self.position.q_risk[name], self.position.coverage[name] = list(scores.q_risk), list(scores.coverage)
-
 
     def _batch_size(self) -> int:
         level = self.position.level

@@ -42,7 +42,9 @@ class Shift:
     def sentence(self, model: str) -> str:
         """Say what was done to a model's quantiles."""
         if not self.cells:
-            return f"The quantiles of {model} are not shifted: fewer than {LEAST_WINDOWS} validation windows to judge by"
+            return (
+                f"The quantiles of {model} are not shifted: fewer than {LEAST_WINDOWS} validation windows to judge by"
+            )
         return (
             f"The quantiles of {model} are shifted at {self.kept} of {self.cells} steps and levels: where that lowered "
             "the loss on the last quarter of the validation part"
