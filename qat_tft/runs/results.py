@@ -132,7 +132,7 @@ class RunResults:
         return table
 
     def sentence(self) -> str:
-        """Say whether the last model of the run beats the strongest simple forecast, and by how much; else what to try."""
+        """Say whether the last model of the run beats the strongest simple forecast, by how much, or what to try."""
         model = next(name for name in ("qat", "ptq", "fp32") if name in self.q_risk)
         level, simple, gain = quantile_name(self.quantiles[self.middle]), self.strongest_simple, self.gain(model)
         if simple is None or gain is None:

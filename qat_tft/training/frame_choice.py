@@ -102,7 +102,7 @@ class FittedFrame:
         chosen = names[self.path.anchor]
         if self.path.anchor != MEAN and not self.path.is_simple:
             chosen = f"ridge regression around the {chosen}"
-        others = {}
+        others: dict[str, float] = {}
         for one in self.candidates:
             if one.is_simple or one.anchor == MEAN:
                 others[one.anchor] = min(others.get(one.anchor, math.inf), one.validation_loss)
