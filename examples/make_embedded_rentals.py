@@ -22,7 +22,7 @@ ABOUT = {
     "title": "Hourly bike rentals in Washington, D.C., 2011 and 2012",
     "source": "UCI Machine Learning Repository, data set 275: H. Fanaee-T and J. Gama, doi:10.1007/s13748-013-0040-3",
     "licence": "CC BY 4.0",
-    "changed": "casual and registered left out; date and hour joined; numbers of classes in words; weather multiplied back",
+    "changed": "casual and registered left out; date and hour joined; classes named; weather values multiplied back",
     "time": "local clock without a time zone; the 165 hours without a rental have no row",
 }
 
