@@ -3,7 +3,7 @@
     python benchmarks/int8.py [--json] [--data FOLDER] [--runs FOLDER] [--rows N]
 
 Each set is trained, exported and checked by the commands that users have; runs that lie in the folder of runs
-already are taken as they are. Without --data the embedded temperatures and simulated bars of 225 columns are
+already are taken as they are. Without --data the embedded bike rentals and simulated bars of 225 columns are
 measured. With it, the folder must hold ett_h1.parquet, vic_electricity.parquet and oxford_man_volatility.parquet
 (docs/examples.md and docs/data.md say where they come from). Selection networks are exact and products on integers.
 One thread; timed comparisons are interleaved.
@@ -61,7 +61,7 @@ BASELINES = (STATIC, STATIC_ALL, DYNAMIC)
 
 @dataclass(frozen=True)
 class DataSet:
-    """One set: its file, none for the embedded temperatures, and how it is trained."""
+    """One set: its file, none for the embedded bike rentals, and how it is trained."""
 
     name: str
     file: str | None

@@ -2,7 +2,7 @@
 
     python benchmarks/knots.py [RUN ...] [--json]
 
-Each RUN is a finished run folder with tabulated selection; without any, the embedded temperatures are trained briefly.
+Each RUN is a finished run folder with tabulated selection; without any, the embedded bike rentals are trained briefly.
 The figures are ratios of signal to error of the selected vectors in dB, the worst selection network's, in double
 precision, on rows of the windows that a run keeps for its check. N rows, V real variables, K knots, H hidden.
 """
@@ -205,7 +205,7 @@ def _decibels(exact: Tensor, found: Tensor) -> float:
 def _short_run(folder: Path) -> RunFolder:
     values = {"training": {"epochs": 1, "batches_per_epoch": 60}, "model": {"hidden": 32}}
     config = RunConfig.checked(values, where="the benchmark")
-    return train(config, runs_dir=folder, name="temperatures").folder
+    return train(config, runs_dir=folder, name="rentals").folder
 
 
 def _tables(found: dict[str, dict[str, dict[str, float]]]) -> Iterator[str]:

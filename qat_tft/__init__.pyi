@@ -3,7 +3,7 @@ from .checkpointing.recompute import runner_for as runner_for
 from .config.run import RunConfig as RunConfig
 from .data.preprocessing import Preprocessing as Preprocessing
 from .data.reading.parquet import read_panel as read_panel
-from .data.sample.samples import embedded_temperatures as embedded_temperatures
+from .data.sample.samples import embedded_rentals as embedded_rentals
 from .data.sample.samples import write_sample as write_sample
 from .data.split import Split as Split
 from .data.windows import Windows as Windows

@@ -12,8 +12,8 @@ from qat_tft.cli import console
 from qat_tft.cli.display.training_progress import TrainingDisplay
 from qat_tft.cli.options.roles import Roles, choose_schema
 from qat_tft.cli.options.settings import configuration, every_setting, naming_options
-from qat_tft.config.run import DEMO, RunConfig, read_config_file
-from qat_tft.data.sample.samples import embedded_temperatures, schema_path
+from qat_tft.config.run import RunConfig, demo_settings, read_config_file
+from qat_tft.data.sample.samples import embedded_rentals, schema_path
 from qat_tft.errors import ConfigError
 from qat_tft.export.build.export_report import ExportResult
 from qat_tft.export.build.run_export import export_run
@@ -62,8 +62,8 @@ def start(
     """
     base = read_config_file(config_file) if config_file else {}
     if not config_file and "data.parquet_files" not in given:
-        console.note(f"No --parquet-file: embedded temperatures, with {_listed(DEMO)} unless given")
-        base = DEMO
+        base = demo_settings(given)
+        console.note(f"No --parquet-file: embedded bike rentals, with {_listed(base)} unless given")
     with naming_options(given if config_file else every_setting()):
         config = configuration(given, base, where=config_file or "the options")
         schema = _schema(config, Roles(**roles), schema_file, config_file)
@@ -114,7 +114,7 @@ def _listed(settings: dict[str, dict[str, Any]]) -> str:
 
 
 def _schema(config: RunConfig, roles: Roles, schema_file: str | None, config_file: str | None) -> Schema | None:
-    files = config.data.parquet_files or (str(embedded_temperatures()[0]),)
+    files = config.data.parquet_files or (str(embedded_rentals()[0]),)
     beside = [Path(config_file).with_name("schema.toml")] if config_file else []
     beside += [schema_path(Path(files[0]))]
     found = Path(schema_file) if schema_file else next((path for path in beside if path.is_file()), None)

@@ -19,7 +19,7 @@ class DataConfig(Section):
     only_in_files: ClassVar = frozenset({"unknown_rate"})
 
     parquet_files: Annotated[tuple[str, ...], Metavar("FILE")] = Field(
-        default=(), description="Parquet file, repeatable; none: the embedded temperatures"
+        default=(), description="Parquet file, repeatable; none: the embedded bike rentals"
     )
     validation: Fraction = Field(default=0.1, description="share of the time span for validation")
     test: Fraction = Field(default=0.1, description="share of the time span for testing")

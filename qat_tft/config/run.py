@@ -1,6 +1,7 @@
 """The configuration of a run: its sections together, checked as a whole; read from and written to TOML."""
 
 import tomllib
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,16 +18,24 @@ from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.products import Products
 
 DEMO: dict[str, dict[str, Any]] = {
+    "data": {"validation_from": "2012-10-12", "test_from": "2012-12-11"},
     "training": {"epochs": 3, "batches_per_epoch": 80},
     "quantization": {"qat_epochs": 2},
 }
-"""What a run on the embedded temperatures takes where nothing else is given: minutes on two CPU cores."""
+"""What a run on the embedded bike rentals takes where nothing else is given: minutes on two CPU cores."""
+
+_SPLIT = {"data.validation", "data.test", "data.validation_from", "data.test_from"}
 
 _BEFORE: dict[str, dict[str, Any]] = {
     "model": {"selection": "exact", "linear_path": "off"},
     "quantization": {"products": "integer"},
 }
 """What holds in the configuration of a run that was trained before these settings existed."""
+
+
+def demo_settings(given: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return what `DEMO` adds to settings given by path: its times of the split only where nothing else splits."""
+    return DEMO if _SPLIT.isdisjoint(given) else {section: DEMO[section] for section in DEMO if section != "data"}
 
 
 class RunConfig(Section):

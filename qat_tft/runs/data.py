@@ -14,7 +14,7 @@ from qat_tft.config.model import ModelConfig
 from qat_tft.data.panel import Panel
 from qat_tft.data.preprocessing import Preprocessing, ScalingMode
 from qat_tft.data.reading.parquet import ReadingProgress, read_panel
-from qat_tft.data.sample.samples import embedded_temperatures
+from qat_tft.data.sample.samples import embedded_rentals
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.windows import Windows
@@ -64,12 +64,12 @@ def load_data(
     preprocessing: Preprocessing | None = None,
     reading: ReadingProgress | None = None,
 ) -> RunData:
-    """Read the rows a configuration names and cut them into windows; no file named: the embedded temperatures.
+    """Read the rows a configuration names and cut them into windows; no file named: the embedded bike rentals.
 
     Args:
         data: files, split and standardization.
         model: history and horizon.
-        schema: roles of the columns; None only for the embedded temperatures.
+        schema: roles of the columns; None only for the embedded bike rentals.
         preprocessing: fitted before, by the run that is resumed; otherwise it is fitted on the training rows.
         reading: is told how far reading the rows has come.
 
@@ -80,7 +80,7 @@ def load_data(
     """
     files: list[str] = list(data.parquet_files)
     if not files:
-        path, own_schema = embedded_temperatures()
+        path, own_schema = embedded_rentals()
         files, schema = [str(path)], schema or own_schema
     if schema is None:
         raise SchemaError(
@@ -136,7 +136,7 @@ def load_panel_for(run: RunFolder, files: Sequence[Path] = ()) -> tuple[Paths, P
         UserError: the run, its files or the data cannot be used.
     """
     config, preprocessing = run.load_config(), run.load_preprocessing()
-    named = [*(files or config.data.parquet_files or embedded_temperatures()[:1])]
+    named = [*(files or config.data.parquet_files or embedded_rentals()[:1])]
     paths: Paths = named[0] if len(named) == 1 else named  # a single one may be a folder
     preparation = preprocessing.preparation if files else config.data.preparation  # the cache knows it as configured
     raw = read_panel(paths, run.load_schema(), preparation, cache=config.data.cache_folder)

@@ -77,8 +77,8 @@ def train(
     """Train as configured and leave a finished run folder.
 
     Args:
-        config: every setting; without Parquet files the embedded temperatures are used.
-        schema: roles of the columns; None only for the embedded temperatures.
+        config: every setting; without Parquet files the embedded bike rentals are used.
+        schema: roles of the columns; None only for the embedded bike rentals.
         runs_dir: where run folders stand.
         name: of the run; by default the time.
         progress: receives the reports; by default nobody.

@@ -315,7 +315,7 @@ def test_ctrl_c_ends_the_command_with_130_and_says_how_to_go_on(data_file, tmp_p
         pytest.param(["--checkpoint-segments", "lstm"], "lstm_encoder", id="segment"),
         pytest.param(["--checkpoint-segments", "lstm_encoder", "--checkpoint-mode", "full"], "drop one", id="both"),
         pytest.param(["--name", "a/b"], "is not a valid run name", id="name"),
-        pytest.param(["--known", "humidity", "--time", "time", "--target", "temperature"], "humidity", id="column"),
+        pytest.param(["--known", "snowfall", "--time", "time", "--target", "cnt"], "snowfall", id="column"),
     ],
 )
 def test_what_cannot_be_used_is_one_message_with_exit_code_2(tmp_path, monkeypatch, capsys, words, said):

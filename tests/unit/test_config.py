@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qat_tft.checkpointing.segments import EVERY_SEGMENT, Mode, segments_of
 from qat_tft.config.quantization import QuantizationConfig
-from qat_tft.config.run import DEMO, RunConfig, read_config_file
+from qat_tft.config.run import DEMO, RunConfig, demo_settings, read_config_file
 from qat_tft.config.training import ModeName
 from qat_tft.errors import ConfigError
 from qat_tft.quantization.scheme import TARGETS
@@ -122,6 +122,13 @@ def test_the_names_of_modes_and_targets_are_those_of_their_rooms():
 
 def test_the_demo_settings_are_valid():
     assert RunConfig.checked(DEMO, where="the demo").training.batches_per_epoch
+
+
+@pytest.mark.parametrize("setting", ["validation", "test", "validation_from", "test_from"])
+def test_a_split_that_is_given_replaces_the_whole_split_of_the_demo(setting):
+    assert demo_settings(["training.epochs", "data.test_until"]) == DEMO
+    left = demo_settings(["training.epochs", f"data.{setting}"])
+    assert left == {section: settings for section, settings in DEMO.items() if section != "data"}
 
 
 def test_a_missing_configuration_file_is_named(tmp_path):

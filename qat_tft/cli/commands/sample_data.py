@@ -16,8 +16,8 @@ def sample_data(
         str,
         typer.Option(
             help="tft225: simulated futures bars, 5 static, 210 observed and 10 known columns. "
-            "temperatures: the embedded hourly temperatures (NOAA).",
-            metavar="tft225|temperatures",
+            "rentals: the embedded hourly bike rentals (CC BY 4.0).",
+            metavar="tft225|rentals",
         ),
     ] = "tft225",
     rows: Annotated[

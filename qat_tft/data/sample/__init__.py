@@ -1,1 +1,1 @@
-"""Data to try the product on: embedded temperatures and simulated futures bars."""
+"""Data to try the product on: embedded bike rentals and simulated futures bars."""

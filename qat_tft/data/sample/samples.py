@@ -1,4 +1,4 @@
-"""Sample data: the embedded temperatures and simulated futures bars in the reference shape."""
+"""Sample data: the embedded bike rentals and simulated futures bars in the reference shape."""
 
 import os
 import shutil
@@ -20,7 +20,7 @@ from qat_tft.errors import SampleDataError
 from qat_tft.plain import Plain
 from qat_tft.schema import Columns, Schema
 
-PRESETS = ("tft225", "temperatures")
+PRESETS = ("tft225", "rentals")
 DEFAULT_ROWS = 20_000
 
 _EMBEDDED = Path(__file__).parent / "embedded"
@@ -50,13 +50,13 @@ class Sample(Plain):
         ]
 
 
-def embedded_temperatures() -> tuple[Path, Schema]:
+def embedded_rentals() -> tuple[Path, Schema]:
     """The Parquet file in the package and its schema.
 
-    Hourly temperatures of Seattle and San Francisco, 2010, 8,759 rows each; NOAA, public domain. The file NOTICE
-    beside it tells what to know about them.
+    Hourly bike rentals in Washington, D.C., 2011 and 2012, with calendar and weather, 17,379 rows; Fanaee-T and Gama,
+    CC BY 4.0. The file NOTICE beside it gives credit and tells what to know about them.
     """
-    return _EMBEDDED / "temperatures_2010.parquet", Schema.read(_EMBEDDED / "temperatures_2010.schema.toml")
+    return _EMBEDDED / "rentals_2011_2012.parquet", Schema.read(_EMBEDDED / "rentals_2011_2012.schema.toml")
 
 
 def schema_path(data: Path) -> Path:
@@ -69,7 +69,7 @@ def write_sample(preset: str, rows: int | None, out: str | Path, *, overwrite: b
 
     Args:
         preset: "tft225": simulated bars of four contracts, 5 static, 210 observed (the target ``close`` among
-            them) and 10 known columns. "temperatures": a copy of the embedded data.
+            them) and 10 known columns. "rentals": a copy of the embedded data.
         rows: rows in all, default 20,000; only for "tft225".
         out: the Parquet file to write.
         overwrite: replace files that are there already.
@@ -84,10 +84,8 @@ def write_sample(preset: str, rows: int | None, out: str | Path, *, overwrite: b
     out = Path(out)
     if preset not in PRESETS:
         raise SampleDataError(f"there is no preset {preset!r}", allowed=", ".join(PRESETS))
-    if preset == "temperatures" and rows is not None:
-        raise SampleDataError(
-            "the number of rows of the temperatures is fixed", next_step="Leave the number of rows out."
-        )
+    if preset == "rentals" and rows is not None:
+        raise SampleDataError("the number of rows of the rentals is fixed", next_step="Leave the number of rows out.")
     rows = DEFAULT_ROWS if rows is None else rows
     if rows < len(CONTRACTS):
         raise SampleDataError(f"{rows} rows are too few", allowed=f"at least {len(CONTRACTS)}, one per contract")
@@ -97,8 +95,8 @@ def write_sample(preset: str, rows: int | None, out: str | Path, *, overwrite: b
             "the file already exists", where=str(taken[0]), next_step="Choose another name, or pass --overwrite."
         )
     with _written_together(out) as folder:
-        if preset == "temperatures":
-            data, _ = embedded_temperatures()
+        if preset == "rentals":
+            data, _ = embedded_rentals()
             shutil.copyfile(data, folder / out.name)
             shutil.copyfile(schema_path(data), folder / schema_path(out).name)
         else:

@@ -16,7 +16,7 @@ from rich.console import Console
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.roles.field_metadata import with_declared_roles
 from qat_tft.data.roles.inspection import Inspection, inspect_file
-from qat_tft.data.sample.samples import embedded_temperatures, simulated_schema, write_sample
+from qat_tft.data.sample.samples import embedded_rentals, simulated_schema, write_sample
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Schema
 
@@ -232,8 +232,8 @@ def test_a_schema_is_written_once_and_never_over_a_file(write: Write, cities: Ci
         inspection.write_schema(tmp_path / "missing" / "s.toml")
 
 
-def test_the_embedded_temperatures_and_the_simulated_bars_are_understood(tmp_path: Path) -> None:
-    path, schema = embedded_temperatures()
+def test_the_embedded_rentals_and_the_simulated_bars_are_understood(tmp_path: Path) -> None:
+    path, schema = embedded_rentals()
     found = inspect_file(path).schema
     assert found is not None
     assert (found.time, found.target, found.id, found.static) == (
@@ -242,6 +242,9 @@ def test_the_embedded_temperatures_and_the_simulated_bars_are_understood(tmp_pat
         schema.id,
         schema.static,
     )
+    assert set(found.known.category) | {"weather"} == set(schema.known.category)
+    # That a weather forecast is assumed cannot be seen: its columns are left among the observed.
+    assert set(found.observed.names) == {*schema.known.real, "weather"}
     path = write_sample("tft225", 2_400, tmp_path / "bars.parquet")
     expected = simulated_schema()
     assert inspect_file(path).schema == expected  # the fields of the file declare it

@@ -1,17 +1,18 @@
 """Sample data: the embedded set is what its notice says, simulated bars are labelled and have the shape."""
 
-from itertools import pairwise
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from qat_tft.config.run import DEMO
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.sample.indicators import WARM_UP, indicators
 from qat_tft.data.sample.samples import (
     describe_sample,
-    embedded_temperatures,
+    embedded_rentals,
     schema_path,
     simulated_schema,
     write_sample,
@@ -24,36 +25,55 @@ LIMIT_BYTES = 300_000
 HOUR = 3_600_000_000_000
 
 
-def test_the_embedded_set_is_small_and_has_two_cities_of_8759_hours() -> None:
-    path, schema = embedded_temperatures()
+def test_the_embedded_set_is_small_and_is_one_series_of_17379_hours() -> None:
+    path, schema = embedded_rentals()
     panel = read_panel(path, schema)
     assert path.stat().st_size < LIMIT_BYTES
-    assert panel.series_ids == [("San Francisco",), ("Seattle",)]
-    assert panel.lengths.tolist() == [8759, 8759]
+    assert panel.lengths.tolist() == [17_379]
     assert panel.notes == (
-        "the time step is 1 hour, and 2 gaps leave out 2 steps, the largest 1 step until 2010-03-14T04:00:00 in "
-        "city=San Francisco; the next row is taken for the next step (data.gaps = ignore).",
+        "the time step is 1 hour, and 75 gaps leave out 165 steps, the largest 36 steps until 2012-10-30T13:00:00 in "
+        "the only series; the next row is taken for the next step (data.gaps = ignore).",
     )
 
 
-def test_the_embedded_set_misses_exactly_the_hour_that_its_notice_names() -> None:
-    path, schema = embedded_temperatures()
-    panel = read_panel(path, schema)
-    for begin, end in pairwise(panel.series_start.tolist()):
-        time = panel.time[begin:end]
-        long_steps = (time.diff() != HOUR).nonzero().flatten()
-        assert [panel.time_text(int(time[step]) + HOUR) for step in long_steps] == ["2010-03-14T03:00:00"]
-    notice = (path.parent / "NOTICE").read_text(encoding="utf-8")
-    assert "2010-03-14 03:00 is missing in both series" in notice
-    assert "public\ndomain" in notice
+def test_the_schema_uses_every_column_and_none_that_is_a_part_of_the_target() -> None:
+    path, schema = embedded_rentals()
+    assert set(pq.read_schema(path).names) == set(schema.used_columns)
+    assert {"casual", "registered"}.isdisjoint(schema.used_columns)
+    assert not schema.observed.names
+
+
+def test_the_notice_of_the_embedded_set_gives_credit_licence_changes_and_gaps() -> None:
+    path, schema = embedded_rentals()
+    notice = " ".join((path.parent / "NOTICE").read_text(encoding="utf-8").split())
+    assert path.name in notice
+    assert "Hadi Fanaee-T and Joao Gama" in notice
+    assert "doi:10.1007/s13748-013-0040-3" in notice
+    assert "https://creativecommons.org/licenses/by/4.0/" in notice
+    assert "Left out: casual and registered" in notice
+    time = read_panel(path, schema).time
+    steps = time.diff() // HOUR
+    assert f"The {int((steps - 1).sum())} hours without a rental have no row" in notice
+    longest = int(steps.argmax())
+    begin = datetime.fromtimestamp((int(time[longest]) + HOUR) / 1e9, UTC)
+    assert f"{int(steps[longest]) - 1} hours from {begin:%Y-%m-%d %H:%M}" in notice
 
 
 def test_calendar_columns_of_the_embedded_set_follow_from_its_time() -> None:
-    table = pq.read_table(embedded_temperatures()[0])
-    hours = np.array([time.hour for time in table["time"].to_pylist()])
-    assert table["hour"].to_pylist() == hours.tolist()
-    np.testing.assert_allclose(table["hour_sin"].to_numpy(), np.sin(2 * np.pi * hours / 24), atol=1e-6)
-    np.testing.assert_allclose(table["hour_cos"].to_numpy(), np.cos(2 * np.pi * hours / 24), atol=1e-6)
+    rows = pq.read_table(embedded_rentals()[0]).to_pylist()
+    for row in rows:
+        assert (row["hour"], row["month"]) == (row["time"].hour, row["time"].month)
+        assert row["weekday"] == row["time"].isoweekday() % 7
+        assert row["working_day"] == (row["weekday"] in range(1, 6) and not row["holiday"])
+
+
+def test_every_category_of_the_demos_later_parts_occurs_in_its_training_part() -> None:
+    path, schema = embedded_rentals()
+    table = pq.read_table(path)
+    training = table["time"].to_numpy() < np.datetime64(DEMO["data"]["validation_from"])
+    for column in schema.category_columns:
+        values = table[column].to_numpy()
+        assert set(values[~training]) <= set(values[training])
 
 
 def test_simulated_bars_have_5_static_210_observed_and_10_known_columns(tmp_path: Path) -> None:
@@ -141,9 +161,9 @@ def test_indicators_look_back_only() -> None:
         np.testing.assert_array_equal(values, whole[name][:-20], err_msg=name)
 
 
-def test_the_temperatures_preset_is_a_copy_with_its_schema(tmp_path: Path) -> None:
-    path = write_sample("temperatures", None, tmp_path / "t.parquet")
-    data, schema = embedded_temperatures()
+def test_the_rentals_preset_is_a_copy_with_its_schema(tmp_path: Path) -> None:
+    path = write_sample("rentals", None, tmp_path / "r.parquet")
+    data, schema = embedded_rentals()
     assert path.read_bytes() == data.read_bytes()
     assert Schema.read(schema_path(path)) == schema
 
@@ -160,9 +180,9 @@ def test_existing_files_are_kept_unless_overwriting_is_allowed(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("preset", "rows", "message"),
     [
-        ("stocks", 10, "there is no preset 'stocks'.*tft225, temperatures"),
+        ("stocks", 10, "there is no preset 'stocks'.*tft225, rentals"),
         ("tft225", len(CONTRACTS) - 1, "3 rows are too few.*at least 4"),
-        ("temperatures", 10, "Leave the number of rows out"),
+        ("rentals", 10, "Leave the number of rows out"),
     ],
 )
 def test_samples_that_cannot_be_are_refused(tmp_path: Path, preset: str, rows: int, message: str) -> None:
