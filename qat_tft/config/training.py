@@ -24,7 +24,9 @@ class TrainingConfig(Section):
     batches_per_epoch: PositiveInt | None = Field(
         default=None, description="batches per epoch; none: every window once"
     )
-    accumulation: PositiveInt = Field(default=1, description="gradient accumulation: batches per optimizer step")
+    accumulation: PositiveInt = Field(
+        default=1, description="gradient accumulation: batches per optimizer step, fewer in the last one of an epoch"
+    )
     learning_rate: float = Field(
         default=2e-3, gt=0.0, description="peak learning rate of the warm-up and cosine schedule"
     )
