@@ -16,7 +16,7 @@ class TrainingConfig(Section):
 
     title: ClassVar = "Training"
     only_in_files: ClassVar = frozenset(
-        {"warmup", "weight_decay", "gradient_clip", "validation_windows", "test_windows"}
+        {"warmup", "weight_decay", "gradient_clip", "averaging", "validation_windows", "test_windows"}
     )
 
     epochs: int = Field(default=10, ge=0, description="floating-point epochs")
@@ -33,6 +33,9 @@ class TrainingConfig(Section):
     warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
     gradient_clip: float = Field(default=1.0, gt=0.0, description="maximum gradient norm")
+    averaging: Fraction = Field(
+        default=0.99, description="weight of the past in the moving average of the weights, which is validated and kept"
+    )
     validation_windows: PositiveInt = Field(
         default=4096, description="maximum number of validation windows, evenly spaced"
     )

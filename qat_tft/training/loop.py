@@ -19,6 +19,7 @@ from qat_tft.data.windows import Batch, Windows
 from qat_tft.device import is_out_of_memory, peak_process_mib, restore_random_state
 from qat_tft.errors import OutOfMemoryError
 from qat_tft.evaluation.window_forecasts import even_indices, validation_loss
+from qat_tft.runs.optimizer import averaged_weights
 from qat_tft.training.interrupt import Interrupted, InterruptRequest
 from qat_tft.training.metrics import MetricsLog
 from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
@@ -217,13 +218,13 @@ class Phase:
 
     def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
         position = self.position
-        loss = self._validate()
-        better = position.best_loss is None or loss < position.best_loss
-        if better:
-            position.best_loss, position.stale_epochs = loss, 0
-            self.best = copy_weights(self.model)
-        else:
-            position.stale_epochs += 1
+        with averaged_weights(self.step.optimizer):
+            loss = self._validate()
+            better = position.best_loss is None or loss < position.best_loss
+            if better:
+                self.best = copy_weights(self.model)
+        position.best_loss = loss if better else position.best_loss
+        position.stale_epochs = 0 if better else position.stale_epochs + 1
         seconds = time.perf_counter() - started
         report = EpochReport(
             phase=self.plan.name,

@@ -16,7 +16,7 @@ from qat_tft.errors import RunFolderError
 from qat_tft.runs import files
 
 KIND = "state"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
@@ -125,9 +125,8 @@ def load_state(path: Path) -> SavedState:
         )
     rest = json.loads(header["rest"])
     known = {one.name for one in fields(Position)}
-    position = {"weight": float(rest["position"]["windows"]), **rest["position"]}  # no weight: no target was missing
     return SavedState(
-        position=Position(**{name: value for name, value in position.items() if name in known}),
+        position=Position(**{name: value for name, value in rest["position"].items() if name in known}),
         model=_under("model", tensors),
         best=_under("best", tensors),
         random=_under("random", tensors),
