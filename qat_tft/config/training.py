@@ -40,7 +40,11 @@ class TrainingConfig(Section):
         default=4096, description="maximum number of validation windows, evenly spaced"
     )
     test_windows: PositiveInt = Field(default=16384, description="maximum number of test windows, evenly spaced")
-    patience: PositiveInt = Field(default=4, description="epochs without a lower validation loss before stopping")
+    patience: PositiveInt = Field(
+        default=4,
+        description="epochs without a lower validation loss until the learning rate falls to its floor, "
+        "within a fifth of the epochs, and training stops",
+    )
     seed: int = Field(default=0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
     precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description="number format of the forward pass")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="device to train on")
