@@ -27,13 +27,12 @@ ONEDNN_FAILURES = ("could not create a primitive", "could not execute a primitiv
 """All that oneDNN, which runs the LSTM on CPUs, says when it gets no memory; then it fails for ever in a process."""
 
 
-def make_accelerator(device: str, precision: str, accumulation: int = 1) -> Accelerator:
-    """Return the accelerator for a device, a number format and a number of accumulated batches.
+def make_accelerator(device: str, precision: str) -> Accelerator:
+    """Return the accelerator for a device and a number format; it leaves gradients as they are.
 
     Args:
         device: "auto", "cpu" or "cuda".
         precision: "fp32", "bf16" or "fp16".
-        accumulation: batches whose gradients are added before a step.
 
     Raises:
         ConfigError: the device or format is not there, or several processes were launched.
@@ -45,11 +44,7 @@ def make_accelerator(device: str, precision: str, accumulation: int = 1) -> Acce
         raise ConfigError("fp16 needs a CUDA device", where="training.precision", allowed="fp32, bf16")
     # accelerate keeps its choice for the whole process; a later run may choose otherwise
     AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(
-        cpu=on_cpu,
-        mixed_precision="no" if precision == "fp32" else precision,
-        gradient_accumulation_steps=accumulation,
-    )
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision="no" if precision == "fp32" else precision)
     if accelerator.num_processes > 1:
         raise ConfigError(
             f"{accelerator.num_processes} processes were launched",

@@ -16,7 +16,7 @@ class TrainingConfig(Section):
 
     title: ClassVar = "Training"
     only_in_files: ClassVar = frozenset(
-        {"warmup", "weight_decay", "gradient_clip", "validation_windows", "test_windows"}
+        {"warmup", "weight_decay", "gradient_clip", "averaging", "validation_windows", "test_windows"}
     )
 
     epochs: int = Field(default=10, ge=0, description="floating-point epochs")
@@ -24,18 +24,27 @@ class TrainingConfig(Section):
     batches_per_epoch: PositiveInt | None = Field(
         default=None, description="batches per epoch; none: every window once"
     )
-    accumulation: PositiveInt = Field(default=1, description="gradient accumulation: batches per optimizer step")
+    accumulation: PositiveInt = Field(
+        default=1, description="gradient accumulation: batches per optimizer step, fewer in the last one of an epoch"
+    )
     learning_rate: float = Field(
         default=2e-3, gt=0.0, description="peak learning rate of the warm-up and cosine schedule"
     )
     warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
     gradient_clip: float = Field(default=1.0, gt=0.0, description="maximum gradient norm")
+    averaging: Fraction = Field(
+        default=0.99, description="weight of the past in the moving average of the weights, which is validated and kept"
+    )
     validation_windows: PositiveInt = Field(
         default=4096, description="maximum number of validation windows, evenly spaced"
     )
     test_windows: PositiveInt = Field(default=16384, description="maximum number of test windows, evenly spaced")
-    patience: PositiveInt = Field(default=4, description="epochs without a lower validation loss before stopping")
+    patience: PositiveInt = Field(
+        default=4,
+        description="epochs without a lower validation loss until the learning rate falls to its floor, "
+        "within a fifth of the epochs, and training stops",
+    )
     seed: int = Field(default=0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
     precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description="number format of the forward pass")
     device: Literal["auto", "cpu", "cuda"] = Field(default="auto", description="device to train on")

@@ -122,12 +122,12 @@ def configured_qat_model(
 
 
 def accelerator_for(config: TrainingConfig) -> Accelerator:
-    """Return the accelerator for the device, number format and accumulation of a configuration.
+    """Return the accelerator for the device and number format of a configuration.
 
     Raises:
         ConfigError: as `make_accelerator`.
     """
-    return make_accelerator(config.device, config.precision, config.accumulation)
+    return make_accelerator(config.device, config.precision)
 
 
 def refuse_unknown_layers(config: RunConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> None:

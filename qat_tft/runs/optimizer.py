@@ -1,22 +1,88 @@
-"""The optimizer of every training step, real, measured or simulated."""
+"""The optimizer of every training step, real, measured or simulated, and the average that it keeps of the weights."""
 
 from __future__ import annotations
 
-import torch
-from torch import nn
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
-MOMENTS = 2
-"""Numbers that the optimizer keeps for each weight."""
+import torch
+from accelerate.optimizer import AcceleratedOptimizer
+from torch import Tensor, nn
+
+AVERAGING = 0.99
+"""Weight of the past in the moving average of the weights, once the average has seen some hundred steps."""
+
+_AVERAGE = "average"
+_UPDATES = "updates"
 
 
 def make_optimizer(
-    model: nn.Module, *, learning_rate: float = 1e-3, weight_decay: float = 1e-2
+    model: nn.Module, *, learning_rate: float = 1e-3, weight_decay: float = 1e-2, averaging: float = AVERAGING
 ) -> torch.optim.Optimizer:
     """Return AdamW over all parameters of a model, in its fused form (Loshchilov and Hutter, 2019).
+
+    Before its first step writes a weight, all of its memory is in place, so that a step which runs out of memory there
+    can be taken back. A state that is saved and loaded has the averages too.
 
     Args:
         model: whose parameters are trained.
         learning_rate: until the schedule sets another one.
         weight_decay: decoupled from the gradient.
+        averaging: weight of the past in the moving average of the weights (see `averaged_weights`); 0: none is kept.
     """
-    return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
+    optimizer.register_step_pre_hook(partial(_make_memory, averaged=averaging > 0))
+    if averaging:
+        optimizer.param_groups[0][_UPDATES] = 0  # among what is saved
+        optimizer.register_step_post_hook(partial(_move_averages, decay=averaging))
+    return optimizer
+
+
+@contextmanager
+def averaged_weights(optimizer: torch.optim.Optimizer | AcceleratedOptimizer) -> Iterator[None]:
+    """While entered, the parameters have their moving averages as values; afterwards, their own to the bit.
+
+    Where no average is kept, or no step has been made, they have their own all along.
+    """
+    exchanged: list[tuple[Tensor, Tensor]] = []
+    try:
+        for parameter, state in optimizer.state.items():
+            if _AVERAGE in state:
+                _exchange(parameter, state[_AVERAGE])
+                exchanged.append((parameter, state[_AVERAGE]))
+        yield
+    finally:
+        for parameter, average in exchanged:
+            _exchange(parameter, average)
+
+
+def _make_memory(optimizer: torch.optim.Optimizer, *_: Any, averaged: bool) -> None:
+    """Give each parameter that has a gradient and no state the one that AdamW would give it, and its average."""
+    for parameter in (parameter for group in optimizer.param_groups for parameter in group["params"]):
+        if parameter.grad is None or parameter in optimizer.state:
+            continue
+        state = {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+        }
+        optimizer.state[parameter] = {**state, _AVERAGE: parameter.detach().clone()} if averaged else state
+
+
+@torch.no_grad()
+def _move_averages(optimizer: torch.optim.Optimizer, *_: Any, decay: float) -> None:
+    updates = optimizer.param_groups[0]
+    decay = min(decay, (1 + updates[_UPDATES]) / (10 + updates[_UPDATES]))  # so that the start is soon forgotten
+    kept = {parameter: state[_AVERAGE] for parameter, state in optimizer.state.items()}
+    torch._foreach_lerp_(list(kept.values()), list(kept), 1 - decay)
+    updates[_UPDATES] += 1
+
+
+@torch.no_grad()
+def _exchange(one: Tensor, other: Tensor) -> None:
+    """Exchange the values of two tensors in place: torch's LSTM keeps its weights in one piece of memory."""
+    kept = one.clone()
+    one.copy_(other)
+    other.copy_(kept)

@@ -264,7 +264,9 @@ class _Run:
     def _phase(self, plan: PhasePlan, model: nn.Module, interrupt: InterruptRequest, metrics: MetricsLog) -> None:
         training = self.config.training
         accelerator = accelerator_for(training)
-        optimizer = make_optimizer(model, learning_rate=plan.peak, weight_decay=training.weight_decay)
+        optimizer = make_optimizer(
+            model, learning_rate=plan.peak, weight_decay=training.weight_decay, averaging=training.averaging
+        )
         step = TrainingStep(
             accelerator=accelerator,
             model=model,

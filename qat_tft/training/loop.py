@@ -19,11 +19,12 @@ from qat_tft.data.windows import Batch, Windows
 from qat_tft.device import is_out_of_memory, peak_process_mib, restore_random_state
 from qat_tft.errors import OutOfMemoryError
 from qat_tft.evaluation.window_forecasts import even_indices, validation_loss
+from qat_tft.runs.optimizer import averaged_weights
 from qat_tft.training.interrupt import Interrupted, InterruptRequest
 from qat_tft.training.metrics import MetricsLog
 from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
 from qat_tft.training.progress import EpochReport, PhaseStart, Progress, StepReport
-from qat_tft.training.schedule import learning_rate
+from qat_tft.training.schedule import learning_rate, tail_epochs
 from qat_tft.training.state import (
     Position,
     SavedState,
@@ -73,7 +74,7 @@ class PhasePlan:
         epochs: the most epochs it makes.
         first_epoch: number of its first epoch in the order of the data, so that phases see other shuffles.
         peak: the largest learning rate.
-        patience: epochs without improvement after which it stops; None: never early.
+        patience: epochs without improvement after which it goes over to its tail; None: never.
         before_step: called with the step and the number of steps; sets the quantization phase.
         score_start: whether the weights at the start are a candidate for the best ones.
     """
@@ -127,7 +128,7 @@ class Phase:
             self._resume(saved)
         position = self.position
         self.context.progress.phase(PhaseStart(self.plan.name, self.plan.epochs, self.steps, position.step))
-        while position.epoch < self.plan.epochs and not self._is_stale():
+        while position.epoch < self._last_epoch:
             self._epoch()
             self._stop_if_asked()
         self.model.load_state_dict(self.best)
@@ -217,13 +218,13 @@ class Phase:
 
     def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
         position = self.position
-        loss = self._validate()
-        better = position.best_loss is None or loss < position.best_loss
-        if better:
-            position.best_loss, position.stale_epochs = loss, 0
-            self.best = copy_weights(self.model)
-        else:
-            position.stale_epochs += 1
+        with averaged_weights(self.step.optimizer):
+            loss = self._validate()
+            better = position.best_loss is None or loss < position.best_loss
+            if better:
+                self.best = copy_weights(self.model)
+        position.best_loss = loss if better else position.best_loss
+        position.stale_epochs = 0 if better else position.stale_epochs + 1
         seconds = time.perf_counter() - started
         report = EpochReport(
             phase=self.plan.name,
@@ -242,7 +243,25 @@ class Phase:
         position.epoch += 1
         position.step_in_epoch, position.loss_sum, position.weight, position.windows = 0, 0.0, 0.0, 0
         position.seconds += seconds
+        self._go_over_to_the_tail()
         self._save()
+
+    def _go_over_to_the_tail(self) -> None:
+        """Let the learning rate fall from here where patience is over, unless the phase ends as soon without it."""
+        position, patience, length = self.position, self.plan.patience, tail_epochs(self.plan.epochs)
+        if patience is None or position.tail is not None or position.stale_epochs < patience:
+            return
+        if position.epoch + length < self.plan.epochs:
+            position.tail = position.epoch
+            self.context.progress.note(
+                f"No lower validation loss since epoch {position.epoch - position.stale_epochs}: the learning rate "
+                f"falls to its floor by the end of epoch {self._last_epoch}, the last one"
+            )
+
+    @property
+    def _last_epoch(self) -> int:
+        tail = self.position.tail
+        return self.plan.epochs if tail is None else tail + tail_epochs(self.plan.epochs)
 
     def _validate(self) -> float:
         return validation_loss(
@@ -256,7 +275,11 @@ class Phase:
         )
 
     def _set_learning_rate(self) -> float:
-        rate = learning_rate(self.position.step, self.steps, peak=self.plan.peak, warmup=self.context.config.warmup)
+        tail = None
+        if self.position.tail is not None:
+            tail = range(self.position.tail * self.steps_per_epoch, self._last_epoch * self.steps_per_epoch)
+        warmup = self.context.config.warmup
+        rate = learning_rate(self.position.step, self.steps, peak=self.plan.peak, warmup=warmup, tail=tail)
         for group in self.step.optimizer.param_groups:
             group["lr"] = rate
         return rate
@@ -274,9 +297,6 @@ class Phase:
                 peak_mib=peak_process_mib(),
             )
         )
-
-    def _is_stale(self) -> bool:
-        return self.plan.patience is not None and self.position.stale_epochs >= self.plan.patience
 
     def _stop_if_asked(self) -> None:
         if self.context.interrupt.requested:

@@ -1,12 +1,15 @@
-"""The learning rate and the quantization phase as functions of the step alone: nothing to save or restore."""
+"""The learning rate and the quantization phase as functions of the step and of where the tail begins."""
 
 import math
 
 FLOOR = 0.01
 """Share of the peak learning rate that the cosine ends at."""
 
+TAIL = 0.2
+"""Share of a phase's epochs in which the learning rate falls to its floor once patience is over."""
 
-def learning_rate(step: int, steps: int, *, peak: float, warmup: float) -> float:
+
+def learning_rate(step: int, steps: int, *, peak: float, warmup: float, tail: range | None = None) -> float:
     """Return the learning rate of step 0 <= `step` < `steps`: linear warm-up, then a cosine down to 1 %.
 
     Args:
@@ -14,14 +17,29 @@ def learning_rate(step: int, steps: int, *, peak: float, warmup: float) -> float
         steps: all steps of the phase.
         peak: the largest learning rate.
         warmup: share of the steps that rise.
+        tail: steps in which the rate falls to 1 % of the peak along a cosine, from where it would be at their start.
     """
+    if tail is not None and step >= tail.start:
+        start = learning_rate(tail.start, steps, peak=peak, warmup=warmup)
+        return _between(start, FLOOR * peak, (step + 1 - tail.start) / len(tail))
     rising = round(steps * warmup)
     if step < rising:
         return peak * (step + 1) / (rising + 1)
     done = (step - rising) / max(1, steps - 1 - rising)
-    return peak * (FLOOR + (1.0 - FLOOR) * 0.5 * (1.0 + math.cos(math.pi * min(1.0, done))))
+    return _between(peak, FLOOR * peak, done)
+
+
+def tail_epochs(epochs: int) -> int:
+    """Return how many epochs the tail of a phase has that may have `epochs`: a fifth of them, and at least one."""
+    return max(1, round(epochs * TAIL))
 
 
 def ranges_are_frozen(step: int, steps: int, *, frozen: float) -> bool:
     """Say whether a QAT step runs with frozen ranges: the last `frozen` share of the steps does."""
     return step >= steps - round(steps * frozen)
+
+
+def _between(high: float, low: float, done: float) -> float:
+    """Return the value of half a cosine that falls from `high` to `low`, of which a share is done."""
+    share = 0.5 * (1.0 + math.cos(math.pi * min(1.0, done)))
+    return share * high + (1.0 - share) * low

@@ -16,7 +16,7 @@ from qat_tft.errors import RunFolderError
 from qat_tft.runs import files
 
 KIND = "state"
-VERSION = 1
+VERSION = 2
 
 
 @dataclass
@@ -31,6 +31,7 @@ class Position:
         loss_sum, weight, windows: sums over those steps of this epoch, as `StepOutcome` has them.
         best_loss: least validation loss of the phase so far; None before the first.
         stale_epochs: epochs since then.
+        tail: epoch with which the learning rate begins to fall to its floor; None: as the schedule has it.
         seconds: training time so far, in all phases.
         metrics_bytes: length of metrics.jsonl at this point; lines after it are dropped on resuming.
         data_digest: fingerprint of the rows trained on.
@@ -51,6 +52,7 @@ class Position:
     windows: int = 0
     best_loss: float | None = None
     stale_epochs: int = 0
+    tail: int | None = None
     seconds: float = 0.0
     metrics_bytes: int = 0
     data_digest: str = ""
@@ -131,9 +133,8 @@ def load_state(path: Path) -> SavedState:
         )
     rest = json.loads(header["rest"])
     known = {one.name for one in fields(Position)}
-    position = {"weight": float(rest["position"]["windows"]), **rest["position"]}  # no weight: no target was missing
     return SavedState(
-        position=Position(**{name: value for name, value in position.items() if name in known}),
+        position=Position(**{name: value for name, value in rest["position"].items() if name in known}),
         model=_under("model", tensors),
         best=_under("best", tensors),
         random=_under("random", tensors),

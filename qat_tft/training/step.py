@@ -39,10 +39,10 @@ class StepOutcome:
 
 @dataclass(frozen=True)
 class TrainingStep:
-    """Trains `model` for one step on one or more batches, whose gradients are added.
+    """Trains `model` for one step on one or more batches: its loss is the mean over all of their targets.
 
     Attributes:
-        accelerator: device, number format, loss scaling and accumulation.
+        accelerator: device, number format and loss scaling.
         model: takes scaled static, historical, future and a segment runner.
         scaling: from raw to scaled values.
         schema: names the columns in an error's message.
@@ -66,6 +66,9 @@ class TrainingStep:
     def __call__(self, batches: Sequence[Batch], *, place: str) -> StepOutcome:
         """Make the step; the weights have changed when it returns.
 
+        The gradient is that of one batch of all these windows: each batch counts by its targets that are there,
+        whatever its size and however many batches the step has.
+
         Args:
             batches: raw windows, one forward and backward pass for each or for each of its micro-batches.
             place: epoch and batch for an error's message.
@@ -74,14 +77,11 @@ class TrainingStep:
             NonFiniteLossError: the loss or the gradient is not finite; no weight has changed.
         """
         self.model.train()
-        loss_sum, weight = 0.0, 0.0
-        for batch, share_of_batch in zip(batches, batch_shares(batches), strict=True):
-            targets = present_windows(batch.target)
+        loss_sum, weight = 0.0, sum(present_windows(batch.target) for batch in batches)
+        for batch in batches:
             for part in micro_batches(batch, self.micro_batch):
-                part_targets = present_windows(part.target)
-                share = share_of_batch * (part_targets / targets) if targets else 0.0
-                loss_sum += self._accumulate(part, share, place) * part_targets
-            weight += targets
+                targets = present_windows(part.target)
+                loss_sum += self._accumulate(part, targets / weight if weight else 0.0, place) * targets
         norm = self._clip(place)
         self.optimizer.step()
         self.optimizer.zero_grad()
@@ -128,17 +128,6 @@ class TrainingStep:
                 next_step="Lower training.learning_rate, or train with --precision fp32",
             )
         return value
-
-
-def batch_shares(batches: Sequence[Batch]) -> list[float]:
-    """Return what each batch of a step counts, 1 on average: batches of one size count by their targets.
-
-    So the gradients of several batches add up to that of one batch of all their windows, however many targets are
-    missing in each. Where none is missing, every batch counts 1, whatever its size.
-    """
-    filled = [present_windows(batch.target) / len(batch.target) for batch in batches]
-    total = sum(filled)
-    return [share * len(batches) / total if total else 0.0 for share in filled]
 
 
 def micro_batches(batch: Batch, size: int | None) -> Iterator[Batch]:

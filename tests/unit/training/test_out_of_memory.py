@@ -16,6 +16,7 @@ from qat_tft.errors import HiddenStateError, OutOfMemoryError, SpentProcessError
 from qat_tft.model.loss import loss_of
 from qat_tft.quantization.calibrate import calibrate
 from qat_tft.runs.build import accelerator_for, build_model, build_qat_model
+from qat_tft.runs.optimizer import make_optimizer
 from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
 from qat_tft.training.step import TrainingStep, micro_batches
 
@@ -71,10 +72,9 @@ def in_clipping(step: TrainingStep, shortage: Shortage) -> None:
 
 def in_the_optimizers_first_allocations(step: TrainingStep, shortage: Shortage) -> None:
     def half_made(optimizer: torch.optim.Optimizer, *_: object) -> None:
-        if shortage.left:
-            for parameter in list(step.model.parameters())[:3]:
-                if not optimizer.state[parameter]:
-                    optimizer.state[parameter]["step"] = torch.tensor(0.0)
+        if shortage.left and all(state["step"] == 0 for state in optimizer.state.values()):
+            for parameter in list(optimizer.state)[3:]:
+                del optimizer.state[parameter]
         shortage()
 
     step.optimizer.optimizer.register_step_pre_hook(half_made)
@@ -98,7 +98,7 @@ def make_step(request, config, data) -> Callable[..., TrainingStep]:
             calibrate(model, [scaling.scale_inputs(first.static, first.historical, first.future, first.series)])
             model.set_phase("qat")
         accelerator = accelerator_for(config.training)
-        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True)
+        optimizer = make_optimizer(model, learning_rate=1e-2)
         return TrainingStep(
             accelerator=accelerator,
             model=model,

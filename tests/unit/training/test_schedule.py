@@ -1,8 +1,10 @@
-"""The learning rate and the frozen part are functions of the step alone."""
+"""The learning rate and the frozen part are functions of the step, and of where the tail begins."""
+
+import math
 
 import pytest
 
-from qat_tft.training.schedule import FLOOR, learning_rate, ranges_are_frozen
+from qat_tft.training.schedule import FLOOR, learning_rate, ranges_are_frozen, tail_epochs
 
 PEAK = 0.01
 
@@ -22,6 +24,23 @@ def test_the_rate_rises_to_its_peak_and_falls_to_the_floor():
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_a_very_short_phase_has_positive_rates(steps):
     assert all(0 < rate <= PEAK for rate in rates(steps, 0.05))
+
+
+def test_in_the_tail_the_rate_falls_from_where_it_is_to_the_floor_along_half_a_cosine():
+    tail = range(30, 50)
+    found = [learning_rate(step, 100, peak=PEAK, warmup=0.1, tail=tail) for step in range(50)]
+    assert found[:30] == rates(100, 0.1)[:30]
+    start, floor = rates(100, 0.1)[30], PEAK * FLOOR
+    falling = [start, *found[30:]]
+    expected = [(start + floor) / 2 + (start - floor) / 2 * math.cos(step * math.pi / 20) for step in range(21)]
+    assert falling == pytest.approx(expected)
+    assert falling == sorted(falling, reverse=True)
+    assert found[-1] == pytest.approx(floor)
+
+
+@pytest.mark.parametrize(("epochs", "tail"), [(1, 1), (7, 1), (8, 2), (10, 2), (100, 20)])
+def test_the_tail_has_a_fifth_of_the_epochs_and_at_least_one(epochs, tail):
+    assert tail_epochs(epochs) == tail
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """A saved state holds everything the next step depends on."""
 
-import json
-
 import pytest
 import torch
 
@@ -54,17 +52,6 @@ def test_a_position_comes_back_to_the_last_digit(tmp_path):
     saved = load_state(tmp_path / "state")
     assert saved.position == position
     assert saved.scaler == {"scale": 2.0}
-
-
-def test_a_state_from_before_targets_could_be_missing_weighs_its_windows_whole(tmp_path):
-    model, optimizer = trained(1)
-    position = Position(windows=48, weight=48.0, loss_sum=12.0)
-    save_state(tmp_path / "state", position, model=model, best={}, optimizer=optimizer, scaler={})
-    tensors, header = files.read_tensors(tmp_path / "state", kind="state")
-    rest = json.loads(header["rest"])
-    del rest["position"]["weight"]
-    files.write_tensors(tmp_path / "state", tensors, kind="state", version=header["version"], rest=json.dumps(rest))
-    assert load_state(tmp_path / "state").position == position
 
 
 def test_the_next_phase_keeps_what_the_run_has_found():

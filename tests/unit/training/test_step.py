@@ -18,10 +18,10 @@ CLIP = 0.05
 ROUNDING = 1e-6
 
 
-def step_for(config, data, accumulation: int = 1) -> TrainingStep:
+def step_for(config, data) -> TrainingStep:
     torch.manual_seed(0)
     model = build_model(config.model, data.preprocessing, data.schema)
-    accelerator = accelerator_for(config.training.model_copy(update={"accumulation": accumulation}))
+    accelerator = accelerator_for(config.training.model_copy(update={"accumulation": 1}))
     return TrainingStep(
         accelerator=accelerator,
         model=model,
@@ -53,14 +53,14 @@ def plain_step(config, data, parts) -> tuple[torch.nn.Module, float]:
     return model, total
 
 
-@pytest.mark.parametrize("accumulation", [1, 2])
-def test_a_step_clips_the_gradient_of_all_its_batches_and_applies_it(config, data, accumulation):
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_step_clips_the_gradient_of_all_its_batches_and_applies_it(config, data, count):
     config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
-    parts = list(batches(data.training, 8))[:accumulation]
-    step = step_for(config, data, accumulation)
+    parts = list(batches(data.training, 8))[:count]
+    step = step_for(config, data)
     outcome = step(parts, place="here")
     expected, loss = plain_step(config, data, parts)
-    assert outcome.windows == 8 * accumulation
+    assert outcome.windows == 8 * count
     assert outcome.loss == pytest.approx(loss)
     for (name, found), wanted in zip(step.model.named_parameters(), expected.parameters(), strict=True):
         assert torch.allclose(found, wanted, atol=ROUNDING), name
@@ -86,13 +86,17 @@ def with_missing_targets(batch: Batch, seed: int) -> Batch:
 
 def gradients(config, data, batches_of_step: list[Batch], *, micro_batch: int | None = None):
     """What a step accumulates, taken from what plain gradient descent does to the weights, without clipping."""
-    step = replace(step_for(config, data, len(batches_of_step)), gradient_clip=1e9, micro_batch=micro_batch)
+    step = replace(step_for(config, data), gradient_clip=1e9, micro_batch=micro_batch)
     before = [parameter.detach().clone() for parameter in step.model.parameters()]
     outcome = step(batches_of_step, place="here")
     return outcome, [old - new.detach() for old, new in zip(before, step.model.parameters(), strict=True)]
 
 
-@pytest.mark.parametrize(("cuts", "micro_batch"), [((16,), 3), ((16,), 1), ((8, 8), None), ((4, 4, 4, 4), 3)], ids=str)
+@pytest.mark.parametrize(
+    ("cuts", "micro_batch"),
+    [((16,), 3), ((16,), 1), ((8, 8), None), ((4, 4, 4, 4), 3), ((9, 7), None), ((6, 6, 3, 1), 4)],
+    ids=str,
+)
 def test_however_windows_with_missing_targets_are_cut_the_step_is_that_of_the_whole_batch(
     config, data, cuts, micro_batch
 ):
@@ -105,6 +109,23 @@ def test_however_windows_with_missing_targets_are_cut_the_step_is_that_of_the_wh
     assert outcome.weight == pytest.approx(float((~whole.target.isnan()).float().mean(1).sum()))
     for ours, theirs in zip(found, wanted, strict=True):
         assert torch.allclose(ours, theirs, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 7])
+def test_equal_complete_batches_count_alike_to_the_bit(config, data, count):
+    config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+    parts = list(batches(data.training, 4))[:count]
+    step = step_for(config, data)
+    kept = {}
+    step.optimizer.zero_grad = lambda: kept.update((name, p.grad) for name, p in step.model.named_parameters())
+    replace(step, gradient_clip=1e9)(parts, place="here")
+    torch.manual_seed(0)
+    model, scaling = build_model(config.model, data.preprocessing, data.schema), data.preprocessing.scaling()
+    for part in parts:
+        inputs = scaling.scale_inputs(part.static, part.historical, part.future, part.series)
+        target = scaling.scale_target(part.target, part.series)
+        (quantile_loss(model(*inputs).quantiles, target, config.model.quantiles) / count).backward()
+    assert [name for name, p in model.named_parameters() if not torch.equal(p.grad, kept[name])] == []
 
 
 def test_validation_counts_every_present_target_once(config, data):
