@@ -14,7 +14,7 @@ from qat_tft.config.run import RunConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.device import cpu_runs_bf16_lstm, forget_peak, is_out_of_memory
-from qat_tft.errors import RunFolderError
+from qat_tft.errors import ConfigError, RunFolderError
 from qat_tft.evaluation.names import TITLES
 from qat_tft.model.frame import FramedTemporalFusionTransformer
 from qat_tft.model.loss import loss_of
@@ -91,6 +91,14 @@ def train(
     progress = progress or Silent()
     data = load_data(config.data, config.model, schema, reading=progress.reading)
     refuse_constant_columns(data)
+    if config.model.seasonal_difference:
+        raise ConfigError(
+            f"model.seasonal_difference {config.model.seasonal_difference} is how earlier versions carried a season past "
+            "the network",
+            where="the configuration",
+            allowed="0",
+            next_step="Leave it out; model.linear_path seasonal-naive forecasts from the value one season before",
+        )
     fitted = fit_frame(data, config)
     config = config.with_frame(linear_path=fitted.choice(config.model), scale_input=several_series(data))
     config = config.with_products(config.quantization.products_at(config.model.hidden))
@@ -191,12 +199,17 @@ class _Run:
             self.progress.note(note)
         self._report_savings(model)
         training = self.config.training
-        starts_as_path = self.config.model.linear_path != "off"
+        path = self.frame.path  # what the model starts as
         plan = PhasePlan(
-            FP32, training.epochs, 0, training.learning_rate, training.patience, score_start=starts_as_path
+            FP32,
+            training.epochs,
+            0,
+            training.learning_rate,
+            training.patience,
+            start_loss=None if path is None else path.validation_loss,
         )
         self._phase(plan, model, interrupt, metrics)
-        if starts_as_path and self.position.stale_epochs >= self.position.epoch:
+        if path is not None and self.position.stale_epochs >= self.position.epoch:
             self.position.notes.append(NO_GAIN)
         self._shift_quantiles(FP32, model, model)
         self.folder.write_weights(FP32, copy_weights(model))

@@ -77,6 +77,7 @@ class PhasePlan:
         patience: epochs without improvement after which it goes over to its tail; None: never.
         before_step: called with the step and the number of steps; sets the quantization phase.
         score_start: whether the weights at the start are a candidate for the best ones.
+        start_loss: their validation loss, where it is known; it makes them a candidate too.
     """
 
     name: str
@@ -86,6 +87,7 @@ class PhasePlan:
     patience: int | None
     before_step: Callable[[int, int], None] = _nothing
     score_start: bool = False
+    start_loss: float | None = None
 
 
 class Phase:
@@ -136,6 +138,7 @@ class Phase:
     def _start(self) -> None:
         torch.manual_seed(self.context.config.seed + self.plan.first_epoch)
         self.best = copy_weights(self.model)
+        self.position.best_loss = self.plan.start_loss
         if self.plan.score_start:
             self.plan.before_step(self.steps, self.steps)
             self.position.best_loss = self._validate()

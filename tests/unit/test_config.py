@@ -40,7 +40,12 @@ def test_a_configuration_survives_toml(hidden, quantiles, cut):
         pytest.param("[model]\nhidden = 33", "model.heads 4 must divide model.hidden 33", id="heads"),
         pytest.param("[model]\nquantiles = [0.9, 0.1]", "ascending", id="quantiles"),
         pytest.param("[model]\nquantiles = [0.0]", "model.quantiles.0", id="quantile-out-of-range"),
-        pytest.param("[model]\nhistory = 5\nseasonal_difference = 6", "must not exceed model.history 5", id="season"),
+        pytest.param(
+            '[model]\nhistory = 5\nlinear_path = "off"\nnormalize = "series"\nseasonal_difference = 6',
+            "must not exceed model.history 5",
+            id="season",
+        ),
+        pytest.param("[model]\nseasonal_difference = 6", "goes with model.linear_path off", id="season-and-path"),
         pytest.param("[data]\nvalidation = 0.6\ntest = 0.4", "leave no training rows", id="shares"),
         pytest.param("[data]\ntest_from = '2020-01-01'", "data.validation_from and data.test_from", id="one-cut"),
         pytest.param("[training]\nepochs = 'many'", "training.epochs", id="not-a-number"),

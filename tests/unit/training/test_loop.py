@@ -44,6 +44,12 @@ def test_a_group_that_the_epoch_leaves_incomplete_is_a_step_like_any_other(confi
     assert differing(train(grouped, schema, runs_dir=tmp_path, name="grouped"), expected) == []
 
 
+@pytest.fixture
+def config(config):
+    """Without a linear path, whose forecast would be a candidate for the best weights before the first epoch."""
+    return changed(config, model={"linear_path": "off"})
+
+
 class Listener(Silent):
     """Keeps reports, and presses Ctrl-C during one step of the FP32 phase."""
 
