@@ -1,10 +1,11 @@
 """What stands around the network: level and scale of the window, and a linear path past the network to every quantile.
 
-Legend: B batch, T history, F horizon, Q quantiles; Vs, Vh columns of the static and historical group.
+Legend: B batch, T history, F horizon, Q quantiles; Vs, Vh, Vf columns of the static, historical and future group.
 
 A network does not extrapolate: what it never saw in training, it squashes. So the target's history enters it
 normalized by mean and scale of the window itself, and its output is added, in those units, to a linear forecast from
-the same history. Both happen in floating point around the unchanged TFT of Lim et al. (2021), over time and never
+the same history. That forecast is one more input for the steps ahead: a network that does not see what it corrects
+would have to find it out. Both happen in floating point around the unchanged TFT of Lim et al. (2021), over time and never
 over rows. Normalization by the window: Kim et al. (2022), "Reversible Instance Normalization for Accurate Time-Series
 Forecasting against Distribution Shift", here without its trained affine part. The linear path: Zeng et al. (2023), "Are
 Transformers Effective for Time Series Forecasting?", here fitted in closed form.
@@ -61,6 +62,7 @@ class FrameView(NamedTuple):
 
     static: Tensor  # [B, Vs] or [B, Vs + 1]
     historical: Tensor  # [B, T, Vh]
+    future: Tensor  # [B, F, Vf] or [B, F, Vf + 1]
     base: Tensor  # [B, F, Q], or [B, 1, 1] without path and offsets
     scale: Tensor  # [B, 1, 1]
 
@@ -74,6 +76,7 @@ class Frame(nn.Module):
         shape: of the frame.
         historical: width of the historical group; its first column is the target.
         static_real: number of real static columns, after which the logarithm of the scale goes in.
+        future_real: number of real future columns, after which the path's forecast goes in.
         history, horizon, quantiles: T, F and Q.
     """
 
@@ -84,10 +87,18 @@ class Frame(nn.Module):
     log_spread: Tensor
 
     def __init__(
-        self, shape: FrameShape, historical: GroupSize, static_real: int, *, history: int, horizon: int, quantiles: int
+        self,
+        shape: FrameShape,
+        historical: GroupSize,
+        static_real: int,
+        future_real: int,
+        *,
+        history: int,
+        horizon: int,
+        quantiles: int,
     ) -> None:
         super().__init__()
-        self.shape, self.static_real = shape, static_real
+        self.shape, self.static_real, self.future_real = shape, static_real, future_real
         self.present, self.missing = historical.present, historical.missing
         if shape.path:
             self.register_buffer("weight", torch.zeros(horizon, history))
@@ -99,19 +110,21 @@ class Frame(nn.Module):
             self.register_buffer("log_center", torch.tensor(0.0))
             self.register_buffer("log_spread", torch.tensor(1.0))
 
-    def forward(self, static: Tensor, historical: Tensor) -> FrameView:
-        """Return what goes into the network, and what stands around it, for static [B, Vs], historical [B, T, Vh]."""
+    def forward(self, static: Tensor, historical: Tensor, future: Tensor) -> FrameView:
+        """Return what goes into the network, and what stands around it, for the scaled groups of columns."""
         level = self.level(historical[..., 0], historical)
         base, scale = level.mean.unsqueeze(-1), level.scale.unsqueeze(-1)  # [B, 1, 1]
         if self.shape.path:
-            base = base + scale * (F.linear(level.normalized, self.weight).unsqueeze(-1) + self.offsets)
+            path = F.linear(level.normalized, self.weight).unsqueeze(-1)  # [B, F, 1]
+            base = base + scale * (path + self.offsets)
+            future = torch.cat([future[..., : self.future_real], path, future[..., self.future_real :]], -1)
         elif self.shape.offsets:
             base = base + scale * self.offsets
         if self.shape.scale_input:
             logarithm = (level.scale.log() - self.log_center) / self.log_spread
             static = torch.cat([static[:, : self.static_real], logarithm, static[:, self.static_real :]], -1)
         framed = torch.cat([level.normalized.unsqueeze(-1), historical[..., 1:]], -1)
-        return FrameView(static, framed, base, scale)
+        return FrameView(static, framed, future, base, scale)
 
     def level(self, target: Tensor, historical: Tensor) -> WindowLevel:
         """Return the level of scaled targets [B, T]; mean 0 and scale 1 where the window does not normalize.
@@ -168,8 +181,8 @@ class FramedTemporalFusionTransformer(TemporalFusionTransformer):
     """A TFT inside a frame. With a linear path its head starts at zero, so that it starts as the path's forecast.
 
     Args:
-        static, historical, future: as for `TemporalFusionTransformer`, like all arguments not named here; static
-            without the logarithm of the scale.
+        static, historical, future: as for `TemporalFusionTransformer`, like all arguments not named here; without
+            what the frame adds.
         frame: the shape of the frame.
     """
 
@@ -177,9 +190,10 @@ class FramedTemporalFusionTransformer(TemporalFusionTransformer):
         self, static: GroupSize, historical: GroupSize, future: GroupSize, *, frame: FrameShape, **arguments: Any
     ) -> None:
         inside = replace(static, real=static.real + 1) if frame.scale_input else static
-        super().__init__(inside, historical, future, **arguments)
+        ahead = replace(future, real=future.real + 1) if frame.path else future
+        super().__init__(inside, historical, ahead, **arguments)
         sizes = {"history": self.history, "horizon": self.horizon, "quantiles": len(self.quantiles)}
-        self.frame = Frame(frame, historical, static.real, **sizes)
+        self.frame = Frame(frame, historical, static.real, future.real, **sizes)
         if frame.path:
             nn.init.zeros_(self.head.weight)
             nn.init.zeros_(self.head.bias)
@@ -189,8 +203,8 @@ class FramedTemporalFusionTransformer(TemporalFusionTransformer):
     ) -> Forecast:
         """Return the forecast; arguments and result are those of `TemporalFusionTransformer.forward`."""
         with _in_full_precision(historical):
-            view: FrameView = self.frame(static, historical)
-        forecast = super().forward(view.static, view.historical, future, run_segment)
+            view: FrameView = self.frame(static, historical, future)
+        forecast = super().forward(view.static, view.historical, view.future, run_segment)
         return forecast._replace(quantiles=view.base + view.scale * forecast.quantiles)
 
     def output_units(self, historical: Tensor) -> tuple[Tensor, Tensor]:

@@ -171,7 +171,7 @@ def frame_for(data: RunData, shape: FrameShape) -> Frame:
     """Return a frame without a path that normalizes the histories of a run."""
     group = data.schema.group("historical")
     size = GroupSize(len(group.real), (0,) * len(group.category), group.present, group.missing)
-    return Frame(shape, size, 0, history=data.training.history, horizon=data.training.horizon, quantiles=0)
+    return Frame(shape, size, 0, 0, history=data.training.history, horizon=data.training.horizon, quantiles=0)
 
 
 def window_scales(data: RunData, scaling: Scaling) -> WindowScales:

@@ -1,5 +1,7 @@
 """A file's tensors against those of the run it was exported from."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from qat_tft.config.run import RunConfig
@@ -19,7 +21,7 @@ from qat_tft.export.verify.tensors.expected import (
 from qat_tft.export.verify.tensors.roundings import check_cardinalities, check_roundings
 from qat_tft.quantization.scheme import scheme_for
 from qat_tft.runs.folder import RunFolder
-from qat_tft.schema import Group
+from qat_tft.schema import Group, GroupSize
 
 
 def tensors_against_run(graph: GraphReader, metadata: ModelMetadata, run: RunFolder) -> TensorReport:
@@ -55,13 +57,24 @@ def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocess
         heads=model.heads,
         history=model.history,
         horizon=model.horizon,
-        groups=preprocessing.group_sizes(),
+        groups=_groups(config, preprocessing),
         highest_code=scheme.weights.high,
         signed=scheme.activations.signed,
         stored=config.quantization.products == "float",
         transform=metadata.target_transform,
         knots=model.knots if form == "tabulated" else 0,
         window=model.normalize == "window",
+    )
+
+
+def _groups(config: RunConfig, preprocessing: Preprocessing) -> tuple[GroupSize, GroupSize, GroupSize]:
+    """Return the widths of the groups as the network sees them: scale of the window and linear path are columns."""
+    static, historical, future = preprocessing.group_sizes()
+    scale_input = config.model.normalize == "window" and config.model.scale_input
+    return (
+        replace(static, real=static.real + bool(scale_input)),
+        historical,
+        replace(future, real=future.real + (config.model.linear_path != "off")),
     )
 
 
