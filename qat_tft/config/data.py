@@ -16,7 +16,7 @@ class DataConfig(Section):
 
     title: ClassVar = "Data"
     flags: ClassVar = {"parquet_files": "--parquet-file", "cache": "--no-cache"}
-    only_in_files: ClassVar = frozenset({"unknown_rate"})
+    only_in_files: ClassVar = frozenset({"unknown_rate", "mark_target"})
 
     parquet_files: Annotated[tuple[str, ...], Metavar("FILE")] = Field(
         default=(), description="Parquet file, repeatable; none: the embedded bike rentals"
@@ -46,6 +46,9 @@ class DataConfig(Section):
         default=(),
         description="policy for missing values of every real column, or of one as column=policy: "
         "error (default), forward, mean, zero",
+    )
+    mark_target: bool = Field(
+        default=True, description="append a column that marks filled targets, whatever policy fills them"
     )
     min_history: PositiveInt | None = Field(
         default=None,
@@ -106,4 +109,5 @@ class DataConfig(Section):
             missing=self.missing,
             min_history=self.min_history,
             calendar=self.calendar,
+            mark_target=self.mark_target,
         )

@@ -28,6 +28,7 @@ DEMO: dict[str, dict[str, Any]] = {
 _SPLIT = {"data.validation", "data.test", "data.validation_from", "data.test_from"}
 
 _BEFORE: dict[str, dict[str, Any]] = {
+    "data": {"mark_target": False},
     "model": {"selection": "exact", "linear_path": "off"},
     "quantization": {"products": "integer"},
 }

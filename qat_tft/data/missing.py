@@ -62,7 +62,7 @@ class MissingPolicies:
             return MissingPolicy.FORWARD
         return self.default
 
-    def check(self, schema: Schema) -> None:
+    def check(self, schema: Schema, *, mark_target: bool) -> None:
         """Refuse policies that do not fit the columns.
 
         Raises:
@@ -79,19 +79,20 @@ class MissingPolicies:
                     f"data.missing names '{column}', which is not a real column of the schema",
                     allowed=", ".join(schema.real_columns),
                 )
-        for column in self._marked(schema, schema.real_columns):
+        for column in self._marked(schema, schema.real_columns, mark_target=mark_target):
             if column in schema.used_columns:
                 raise SchemaError(
-                    f"column '{column}' has the name of the indicator that the policy zero appends",
+                    f"column '{column}' has the name of the indicator that is appended for missing values",
                     next_step=f"Rename it, or choose another policy for '{column.removesuffix(MARK)}'.",
                 )
 
-    def with_indicators(self, schema: Schema) -> Schema:
+    def with_indicators(self, schema: Schema, *, mark_target: bool) -> Schema:
         """The schema with an indicator column for each column of policy ``zero``.
 
-        An indicator has the role of its column; that of the target is observed.
+        An indicator has the role of its column; that of the target is observed. With ``mark_target`` the target has
+        one whatever stands in for its missing values.
         """
-        observed = self._marked(schema, (schema.target, *schema.observed.real))
+        observed = self._marked(schema, (schema.target, *schema.observed.real), mark_target=mark_target)
         return schema.model_copy(
             update={
                 "static": _extended(schema.static, self._marked(schema, schema.static.real)),
@@ -100,15 +101,19 @@ class MissingPolicies:
             }
         )
 
-    def indicators(self, schema: Schema) -> dict[str, str]:
+    def indicators(self, schema: Schema, *, mark_target: bool) -> dict[str, str]:
         """Name of each indicator column to the column that it is about."""
-        return {f"{column}{MARK}": column for column in self._zeroed(schema, schema.real_columns)}
+        marked = self._marked(schema, schema.real_columns, mark_target=mark_target)
+        return {column: column.removesuffix(MARK) for column in marked}
 
-    def _zeroed(self, schema: Schema, columns: Sequence[str]) -> list[str]:
-        return [column for column in columns if self.of(column, schema) is MissingPolicy.ZERO]
+    def _marked(self, schema: Schema, columns: Sequence[str], *, mark_target: bool = False) -> list[str]:
+        return [f"{column}{MARK}" for column in columns if self._is_marked(column, schema, mark_target=mark_target)]
 
-    def _marked(self, schema: Schema, columns: Sequence[str]) -> list[str]:
-        return [f"{column}{MARK}" for column in self._zeroed(schema, columns)]
+    def _is_marked(self, column: str, schema: Schema, *, mark_target: bool) -> bool:
+        policy = self.of(column, schema)
+        return policy is MissingPolicy.ZERO or (
+            mark_target and column == schema.target and policy is not MissingPolicy.ERROR
+        )
 
 
 def _policy(entry: str, name: str) -> MissingPolicy:

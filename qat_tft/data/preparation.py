@@ -34,6 +34,7 @@ class Preparation(Plain):
         min_history: fewest rows of a window's history. Shorter ones are padded at the front, and the column
             ``history.present`` tells rows from padding; None: every history has its full length.
         calendar: features of the time column that become known columns, as ``parse_calendar`` reads them.
+        mark_target: whether a column marks filled targets whatever fills them.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # a policy of a later version is an error
@@ -44,6 +45,7 @@ class Preparation(Plain):
     missing: tuple[str, ...] = ()
     min_history: int | None = None
     calendar: tuple[str, ...] = ()
+    mark_target: bool = False
 
     def __post_init__(self) -> None:
         for name, policies in (("duplicates", DuplicatePolicy), ("gaps", GapPolicy)):
@@ -59,14 +61,18 @@ class Preparation(Plain):
         """What stands in for missing values, column by column."""
         return MissingPolicies.parse(self.missing)
 
+    def indicators(self, schema: Schema) -> dict[str, str]:
+        """Name of each column that marks missing values to the column that it is about."""
+        return self.policies.indicators(schema, mark_target=self.mark_target)
+
     def effective_schema(self, schema: Schema) -> Schema:
         """The user's schema with the derived columns appended: what the model and the file see.
 
         Raises:
             SchemaError: a policy that does not fit the schema, or a column with the name of a derived one.
         """
-        self.policies.check(schema)
-        effective = self.policies.with_indicators(schema)
+        self.policies.check(schema, mark_target=self.mark_target)
+        effective = self.policies.with_indicators(schema, mark_target=self.mark_target)
         if self.min_history is not None:
             if PRESENT in schema.used_columns:
                 raise SchemaError(f"column '{PRESENT}' has the name of a derived column", next_step="Rename it.")
@@ -79,7 +85,7 @@ class Preparation(Plain):
 
     def source_schema(self, effective: Schema) -> Schema:
         """The schema that ``effective_schema`` made this of: without the derived columns."""
-        derived = {*self.policies.indicators(effective), *(() if self.min_history is None else (PRESENT,))}
+        derived = {*self.indicators(effective), *(() if self.min_history is None else (PRESENT,))}
         if self.calendar:
             from qat_tft.data.calendar import calendar_columns
 

@@ -5,10 +5,10 @@ Legend: B batch, T history, F horizon, Q quantiles; Vs, Vh, Vf columns of the st
 A network does not extrapolate: what it never saw in training, it squashes. So the target's history enters it
 normalized by mean and scale of the window itself, and its output is added, in those units, to a linear forecast from
 the same history. That forecast is one more input for the steps ahead: a network that does not see what it corrects
-would have to find it out. Both happen in floating point around the unchanged TFT of Lim et al. (2021), over time and never
-over rows. Normalization by the window: Kim et al. (2022), "Reversible Instance Normalization for Accurate Time-Series
-Forecasting against Distribution Shift", here without its trained affine part. The linear path: Zeng et al. (2023), "Are
-Transformers Effective for Time Series Forecasting?", here fitted in closed form.
+would have to find it out. Both happen in floating point around the unchanged TFT of Lim et al. (2021), over time and
+never over rows. Normalization by the window: Kim et al. (2022), "Reversible Instance Normalization for Accurate
+Time-Series Forecasting against Distribution Shift", here without its trained affine part. The linear path: Zeng et al.
+(2023), "Are Transformers Effective for Time Series Forecasting?", here fitted in closed form.
 """
 
 from __future__ import annotations

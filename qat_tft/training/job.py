@@ -93,8 +93,8 @@ def train(
     refuse_constant_columns(data)
     if config.model.seasonal_difference:
         raise ConfigError(
-            f"model.seasonal_difference {config.model.seasonal_difference} is how earlier versions carried a season past "
-            "the network",
+            f"model.seasonal_difference {config.model.seasonal_difference} is how earlier versions carried a season "
+            "past the network",
             where="the configuration",
             allowed="0",
             next_step="Leave it out; model.linear_path seasonal-naive forecasts from the value one season before",

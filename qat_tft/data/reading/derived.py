@@ -28,7 +28,7 @@ def fill_in(rows: SortedRows, preparation: Preparation, schema: Schema, keys: Ke
         DataError: calendar features of a time column that has no such calendar.
     """
     calendar = Calendar.of(preparation.calendar, keys.kind, keys.zone, where=where)
-    indicators = preparation.policies.indicators(schema)
+    indicators = preparation.indicators(schema)
     history, static = schema.group("historical").columns, schema.group("static").columns
     for marked, column in indicators.items():
         if marked in static:

@@ -101,7 +101,7 @@ def test_offsets_and_validation_loss_are_those_of_the_windows(data, frame):
             reached = np.cumsum(scale[order])
             expected = errors[order, step][np.searchsorted(reached, level * reached[-1])]
             assert float(one.offsets[step, place]) == pytest.approx(expected, abs=EXACT)
-    z, t, mean, scale = in_numpy(data.validation, data.preprocessing)
+    z, t, _, scale = in_numpy(data.validation, data.preprocessing)
     total = 0.0
     for place, level in enumerate(LEVELS):
         error = scale[:, None] * (t - (z @ one.weight.numpy().T + one.offsets[:, place].numpy()))
