@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -99,12 +100,11 @@ class Keeper:
         found = []
         for file in self.folder.glob(f"{wanted.peer}-{wanted.of.name}-*.json"):
             value = json.loads(file.read_text())
-            same = value["key"] == _plain(wanted.key(version or value["version"]))
-            if same:
+            if value["key"] == _plain(wanted.key(version or value["version"])):
                 found.append(value)
         if not found:
             return None
-        newest = max(found, key=lambda value: [int(part) for part in value["version"].split(".")[:3]])
+        newest = max(found, key=lambda value: [int(number) for number in re.findall(r"\d+", value["version"])])
         score_of = Score.from_json(newest.pop("score"))
         return Kept(score_of, newest["version"], newest["seconds"], newest["forecast_seconds"])
 

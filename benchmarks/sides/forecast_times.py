@@ -1,4 +1,7 @@
-"""What the defaults cost beside a plain TFT: CPU time of a training step and of a file's forecast, in turn."""
+"""What the defaults cost beside a plain TFT: CPU time of a training step and of a file's forecast, in turn.
+
+A step is a batch's forward and backward pass, clipping and the optimizer; what training does between steps is not in it.
+"""
 
 from __future__ import annotations
 
