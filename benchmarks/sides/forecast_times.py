@@ -1,6 +1,6 @@
 """What the defaults cost beside a plain TFT: CPU time of a training step and of a file's forecast, in turn.
 
-A step is a batch's forward and backward pass, clipping and the optimizer; what training does between steps is not in it.
+A step is a batch's forward and backward pass, clipping and the optimizer; what goes on between steps is not timed.
 """
 
 from __future__ import annotations
