@@ -1,0 +1,58 @@
+"""How our models are trained on the sets that forecasts are compared on: the options of `qat-tft train`, one table.
+
+What is chosen here may be chosen by the validation part, never by the test part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sides.forecast_sets import BATCH, STEPS
+
+
+@dataclass(frozen=True)
+class Ours:
+    """Options for one set.
+
+    Attributes:
+        roles: of the columns that no file in examples/ gives.
+        choices: about the model and its training.
+        batches: of an epoch.
+        epochs, qat_epochs: of the floating-point and of the quantization-aware phase.
+    """
+
+    roles: str = ""
+    choices: str = ""
+    batches: int = 50
+    epochs: int = 10
+    qat_epochs: int = 2
+
+    def __post_init__(self) -> None:
+        steps = self.batches * (self.epochs + self.qat_epochs)
+        if steps != STEPS:
+            raise ValueError(f"{steps} training steps; the peers make {STEPS}")
+
+    @property
+    def training(self) -> str:
+        """The options about the number of steps; no phase ends early."""
+        phases = f"--epochs {self.epochs} --use-qat --qat-epochs {self.qat_epochs} --patience {self.epochs}"
+        return f"--batch-size {BATCH} --batches-per-epoch {self.batches} {phases}"
+
+
+OURS = {
+    "stallion_beverages": Ours(choices="--dropout 0.2 --seasonal-difference 1"),
+    "bike_sharing_hourly": Ours(
+        roles="--time time --target cnt --id series_id --known season:category,weather:category,holiday:category,"
+        "working_day:category,temp_c,feel_temp_c,humidity,wind_speed --calendar hour,day_of_week,month",
+    ),
+    "ett_h1": Ours(roles="--calendar hour,day_of_week,month", choices="--dropout 0.3"),
+    "vic_electricity": Ours(
+        roles="--time time --target demand --id series_id --observed temperature "
+        "--known holiday:category,half_hour_of_day,day_of_week:category --calendar month",
+    ),
+    "oxford_man_volatility": Ours(choices="--dropout 0.2 --seasonal-difference 1"),
+}
+"""By set."""
+
+PLAIN = ""
+"""Options that take away what the defaults add to a plain TFT; without any there is nothing to compare times with."""
