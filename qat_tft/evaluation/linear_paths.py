@@ -5,7 +5,7 @@ Legend: N windows, T history, F horizon, Q quantiles, D = T + 1 inputs with the 
 A candidate is `W z + o`: z the target's history in units of its window, W [F, T], o [F, Q] the quantiles of what is
 left on the training windows. W minimizes `sum over windows of scale^2 |t - W z - b|^2 + strength |W - A|^2`: errors
 count in units that windows share, and by their weight. The anchor A is a simple forecast that an infinite strength
-leaves alone: the window's mean (A = 0, the usual ridge regression), its last value, or the value one season before.
+leaves alone: the mean of the window (A = 0, the usual ridge regression), its last value, or the value one season before.
 """
 
 from __future__ import annotations

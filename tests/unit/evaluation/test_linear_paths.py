@@ -40,12 +40,6 @@ def candidates(data, frame, **changes):
     return fit_linear_forecasts(data.training, data.validation, scaling, frame, **arguments)
 
 
-def weights_in_numpy(windows, preprocessing) -> np.ndarray:
-    """The scale of each window's series over that of all series."""
-    scale = np.float32(preprocessing.statistics[preprocessing.schema.target].scale)
-    return (scale / scale[0])[windows[list(range(len(windows)))].series.numpy()].astype(np.float64)
-
-
 def in_numpy(windows, preprocessing) -> tuple[np.ndarray, ...]:
     """Scaled history and target, mean and scale of every window, computed one by one."""
     batch = windows[list(range(len(windows)))]
@@ -74,16 +68,13 @@ def test_windows_are_in_their_own_units(data, frame):
     assert np.allclose(found.scale.squeeze(1).numpy(), scale, atol=EXACT)
 
 
-@pytest.mark.parametrize("weigh_by_scale", [False, True], ids=["alike", "by scale"])
-def test_every_candidate_is_the_ridge_regression_around_its_anchor(data, frame, weigh_by_scale):
+def test_every_candidate_is_the_ridge_regression_around_its_anchor(data, frame):
     z, t, _, scale = in_numpy(data.training, data.preprocessing)
-    if weigh_by_scale:
-        scale = scale * weights_in_numpy(data.training, data.preprocessing)
     held = anchors(z.shape[1], t.shape[1], 4)
     root = np.sqrt(scale[:, None] ** 2)
     design = np.hstack([z, np.ones((len(z), 1))])
     diagonal = ((design * scale[:, None] ** 2) * design).sum(0)[:-1].mean()
-    found = candidates(data, frame, weigh_by_scale=weigh_by_scale)
+    found = candidates(data, frame)
     assert {one.anchor for one in found} == {MEAN, LAST, SEASON}
     for one in found:
         anchor = held[one.anchor].numpy()
@@ -100,25 +91,21 @@ def test_every_candidate_is_the_ridge_regression_around_its_anchor(data, frame, 
         assert np.allclose(one.weight.numpy(), anchor + solution[:-1].T, atol=1e-7), (one.anchor, one.strength)
 
 
-@pytest.mark.parametrize("weigh_by_scale", [False, True], ids=["alike", "by scale"])
-def test_offsets_and_validation_loss_are_those_of_the_windows(data, frame, weigh_by_scale):
-    every = candidates(data, frame, weigh_by_scale=weigh_by_scale)
-    weights = weights_in_numpy(data.training, data.preprocessing) if weigh_by_scale else 1.0
-    one = next(one for one in every if one.anchor == MEAN and one.strength == 1e-2)
+def test_offsets_and_validation_loss_are_those_of_the_windows(data, frame):
+    one = next(one for one in candidates(data, frame) if one.anchor == MEAN and one.strength == 1e-2)
     z, t, _, scale = in_numpy(data.training, data.preprocessing)
     errors = t - z @ one.weight.numpy().T
     for place, level in enumerate(LEVELS):
         for step in range(errors.shape[1]):
             order = np.argsort(errors[:, step])
-            reached = np.cumsum((scale * weights)[order])
+            reached = np.cumsum(scale[order])
             expected = errors[order, step][np.searchsorted(reached, level * reached[-1])]
             assert float(one.offsets[step, place]) == pytest.approx(expected, abs=EXACT)
     z, t, _, scale = in_numpy(data.validation, data.preprocessing)
-    judged = weights_in_numpy(data.validation, data.preprocessing)[:, None] if weigh_by_scale else 1.0
     total = 0.0
     for place, level in enumerate(LEVELS):
         error = scale[:, None] * (t - (z @ one.weight.numpy().T + one.offsets[:, place].numpy()))
-        total += (np.maximum(level * error, (level - 1) * error) * judged).mean()
+        total += np.maximum(level * error, (level - 1) * error).mean()
     assert one.validation_loss == pytest.approx(total, rel=1e-9)
 
 
