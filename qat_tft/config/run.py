@@ -30,7 +30,6 @@ _SPLIT = {"data.validation", "data.test", "data.validation_from", "data.test_fro
 _BEFORE: dict[str, dict[str, Any]] = {
     "data": {"mark_target": False},
     "model": {"selection": "exact", "linear_path": "off"},
-    "training": {"loss_weights": "equal"},
     "quantization": {"products": "integer"},
 }
 """What holds in the configuration of a run that was trained before these settings existed."""

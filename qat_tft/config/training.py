@@ -32,10 +32,6 @@ class TrainingConfig(Section):
     )
     warmup: Fraction = Field(default=0.05, description="share of a phase's steps with a rising learning rate")
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
-    loss_weights: Literal["scale", "equal"] = Field(
-        default="scale",
-        description="what windows count in the loss: the scale of their series, as in q-risk, or all alike",
-    )
     gradient_clip: float = Field(default=1.0, gt=0.0, description="maximum gradient norm")
     averaging: Fraction = Field(
         default=0.99, description="weight of the past in the moving average of the weights, which is validated and kept"

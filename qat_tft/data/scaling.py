@@ -96,14 +96,6 @@ class Scaling(nn.Module):
         center, scale = self._target_statistics(series)
         return (self.transform.apply(target) - center) / scale
 
-    def series_weight(self, series: torch.Tensor) -> torch.Tensor:
-        """What an error in scaled units counts in units that all series share, [B, 1].
-
-        It is the scale of the series over that of all series; 1 where there are no statistics per series.
-        """
-        _, scale = self._target_statistics(series)
-        return scale / self.historical_scale[:1, :1] if self.per_series else torch.ones_like(scale)
-
     def unscale_target(self, quantiles: torch.Tensor, series: torch.Tensor) -> torch.Tensor:
         """Scaled quantiles [B, horizon, Q], of ascending levels, to raw units in ascending order, [B, horizon, Q].
 

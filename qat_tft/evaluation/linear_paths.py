@@ -4,8 +4,8 @@ Legend: N windows, T history, F horizon, Q quantiles, D = T + 1 inputs with the 
 
 A candidate is `W z + o`: z the target's history in units of its window, W [F, T], o [F, Q] the quantiles of what is
 left on the training windows. W minimizes `sum over windows of scale^2 |t - W z - b|^2 + strength |W - A|^2`: errors
-count in units that windows share, and by their weight. The anchor A is a simple forecast that an infinite strength
-leaves alone: the mean of the window (A = 0, the usual ridge regression), its last value, or the value one season before.
+count in units that all windows share, and the anchor A is a simple forecast that an infinite strength leaves alone: the
+mean of the window (A = 0, the usual ridge regression), its last value, or the value one season before.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ class TargetWindows(NamedTuple):
     target: Tensor  # [N, F]; NaN where it is missing
     mean: Tensor  # [N, 1], in scaled units
     scale: Tensor  # [N, 1]
-    weight: Tensor  # [N, 1]: what an error in scaled units counts
 
 
 @dataclass(frozen=True)
@@ -78,13 +77,7 @@ class LinearForecast:
 
 
 def target_windows(
-    windows: Windows,
-    indices: Tensor,
-    scaling: Scaling,
-    frame: Frame,
-    *,
-    weigh_by_scale: bool = False,
-    size: int = _BLOCK,
+    windows: Windows, indices: Tensor, scaling: Scaling, frame: Frame, size: int = _BLOCK
 ) -> Iterator[TargetWindows]:
     """Yield the target of windows at int64 indices, some at a time; what else they hold is not read.
 
@@ -93,7 +86,6 @@ def target_windows(
         indices: of the windows, ascending.
         scaling: of the run, on the CPU.
         frame: normalizes.
-        weigh_by_scale: whether windows count by the scale of their series.
         size: windows at a time.
     """
     panel, history = windows.panel, windows.history
@@ -102,9 +94,7 @@ def target_windows(
         past = history_of(panel, windows.origins(some) - history + 1, history)
         level = frame.level(scaling.scale_target(past[..., 0].double(), series), past)
         target = scaling.scale_target(panel.target[windows.target_rows(some)].double(), series)
-        weight = scaling.series_weight(series).double() if weigh_by_scale else torch.ones_like(level.scale)
-        normalized = (target - level.mean) / level.scale
-        yield TargetWindows(level.normalized, normalized, level.mean, level.scale, weight.expand_as(level.scale))
+        yield TargetWindows(level.normalized, (target - level.mean) / level.scale, level.mean, level.scale)
 
 
 def fit_linear_forecasts(
@@ -116,7 +106,6 @@ def fit_linear_forecasts(
     levels: Sequence[float],
     season: int,
     validation_windows: int,
-    weigh_by_scale: bool = False,
 ) -> list[LinearForecast]:
     """Return every candidate, with its loss on the validation part; none where there are too few training windows.
 
@@ -128,7 +117,6 @@ def fit_linear_forecasts(
         levels: quantiles, ascending.
         season: rows of one season; where the history is shorter, or it is one row, there is no seasonal anchor.
         validation_windows: most windows of the validation part.
-        weigh_by_scale: whether windows count by the scale of their series.
     """
     if len(training) < LEAST_WINDOWS:
         return []
@@ -136,14 +124,11 @@ def fit_linear_forecasts(
     width = history * training.panel.values.shape[1]
     fitted = even_indices(len(training), min(FITTED_WINDOWS, max(RESIDUAL_WINDOWS, _GATHERED_VALUES // width)))
     equations = NormalEquations(history, horizon)
-    for windows in target_windows(training, fitted, scaling, frame, weigh_by_scale=weigh_by_scale):
+    for windows in target_windows(training, fitted, scaling, frame):
         equations.add(windows)
-
-    def together(windows: Windows, most: int) -> TargetWindows:
-        some = even_indices(len(windows), most)
-        return _together(target_windows(windows, some, scaling, frame, weigh_by_scale=weigh_by_scale))
-
-    left, judged = together(training, RESIDUAL_WINDOWS), together(validation, validation_windows)
+    left = _together(target_windows(training, even_indices(len(training), RESIDUAL_WINDOWS), scaling, frame))
+    compared = even_indices(len(validation), validation_windows)
+    judged = _together(target_windows(validation, compared, scaling, frame))
     candidates = []
     for name, anchor in anchors(history, horizon, season).items():
         solved = {strength: equations.solve(anchor, strength) for strength in STRENGTHS}
@@ -199,7 +184,7 @@ class NormalEquations:
     def add(self, windows: TargetWindows) -> None:
         """Count some windows in."""
         inputs = torch.cat([windows.history, torch.ones_like(windows.scale)], 1)  # [N, D]
-        weighted = inputs * (windows.scale * windows.weight).square()
+        weighted = inputs * windows.scale.square()
         there = windows.target.isnan().logical_not()
         target = torch.where(there, windows.target, 0)
         self._cross += target.T @ weighted
@@ -243,18 +228,18 @@ def _forecast(weight: Tensor, offsets: Tensor, windows: TargetWindows) -> Tensor
 
 def _loss(quantiles: Tensor, windows: TargetWindows, levels: Sequence[float]) -> float:
     target = windows.mean + windows.scale * windows.target
-    losses = pinball(quantiles, target, levels).sum(-1) * windows.weight
+    losses = pinball(quantiles, target, levels).sum(-1)
     return float(losses.sum() / target.isnan().logical_not().sum().clamp(min=1))
 
 
 def _offsets(weight: Tensor, windows: TargetWindows, levels: Sequence[float], *, simple: bool) -> Tensor:
-    """Return the quantiles [F, Q] of what a forecast leaves on windows, each counted by its scale and its weight.
+    """Return the quantiles [F, Q] of what a forecast leaves on windows, each window counted by its scale.
 
-    That minimizes the quantile loss. A simple forecast keeps its median, and the quantiles of its
+    That minimizes the quantile loss in scaled units. A simple forecast keeps its median, and the quantiles of its
     errors stay on their side of it.
     """
     errors = windows.target - windows.history @ weight.T  # [N, F]
-    found = weighted_quantiles(errors, windows.scale * windows.weight, levels)
+    found = weighted_quantiles(errors, windows.scale, levels)
     if simple:
         side = torch.sign(torch.tensor(levels, dtype=torch.float64) - 0.5)
         found = torch.where(side * found > 0, found, 0)

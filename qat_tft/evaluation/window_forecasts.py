@@ -64,11 +64,8 @@ def validation_loss(
     loss: Loss,
     batch_size: int,
     device: torch.device,
-    weigh_by_scale: bool = False,
 ) -> float:
     """Return the mean loss on the scaled target, where it is there, over the windows at `indices`.
-
-    With `weigh_by_scale`, windows count by the scale of their series.
 
     Raises:
         NonFiniteLossError: the loss of a batch is not finite; the message names the columns that made it so.
@@ -78,8 +75,7 @@ def validation_loss(
         for batch in batches_at(windows, indices, batch_size, device):
             inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
             target = scaling.scale_target(batch.target, batch.series)
-            share = scaling.series_weight(batch.series) if weigh_by_scale else None
-            value = float(loss(model(*inputs), target, share))
+            value = float(loss(model(*inputs), target))
             if not math.isfinite(value):
                 raise NonFiniteLossError(
                     f"the validation loss is {value}; {explain_batch(windows.panel.schema, inputs, target)}",

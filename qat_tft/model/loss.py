@@ -5,7 +5,7 @@ Legend: B batch, F horizon, Q quantiles. Source: Lim et al. (2021), equations 24
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -21,25 +21,15 @@ class HasQuantiles(Protocol):
         ...
 
 
-class Loss(Protocol):
-    """The scalar that training lowers."""
-
-    def __call__(self, forecast: HasQuantiles, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Return the loss of a forecast for a scaled target [B, F] whose missing values are NaN.
-
-        `weight` [B or 1, 1] is what the windows count, 1 without it.
-        """
-        ...
+Loss = Callable[[HasQuantiles, Tensor], Tensor]
+"""The scalar that training lowers, of a forecast and a scaled target [B, F] whose missing values are NaN."""
 
 
 def loss_of(levels: Sequence[float]) -> Loss:
     """Return the loss that models of these quantiles are trained and validated with, in single precision."""
 
-    def loss(forecast: HasQuantiles, target: Tensor, weight: Tensor | None = None) -> Tensor:
-        quantiles = forecast.quantiles.float()
-        if weight is not None:
-            quantiles, target = quantiles * weight.unsqueeze(-1), target * weight
-        return quantile_loss(quantiles, target, levels)
+    def loss(forecast: HasQuantiles, target: Tensor) -> Tensor:
+        return quantile_loss(forecast.quantiles.float(), target, levels)
 
     return loss
 

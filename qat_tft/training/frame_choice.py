@@ -164,7 +164,6 @@ def linear_forecasts(data: RunData, config: RunConfig, frame: Frame, season: int
         levels=config.model.quantiles,
         season=season,
         validation_windows=config.training.validation_windows,
-        weigh_by_scale=config.training.loss_weights == "scale",
     )
 
 

@@ -289,7 +289,6 @@ class _Run:
             run_segment=run_directly,  # the fallback of memory puts in the runner of its level
             loss=loss_of(self.config.model.quantiles),
             gradient_clip=training.gradient_clip,
-            weigh_by_scale=training.loss_weights == "scale",
         )
         context = RunContext(
             config=training,

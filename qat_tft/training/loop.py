@@ -275,7 +275,6 @@ class Phase:
             loss=self.step.loss,
             batch_size=self.fallback.level.micro_batch,
             device=self.context.accelerator.device,
-            weigh_by_scale=self.step.weigh_by_scale,
         )
 
     def _set_learning_rate(self) -> float:

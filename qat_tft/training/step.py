@@ -51,7 +51,6 @@ class TrainingStep:
         loss: what the step lowers.
         gradient_clip: largest gradient norm.
         micro_batch: most windows of one forward and backward pass; None: a whole batch.
-        weigh_by_scale: whether windows count by the scale of their series.
     """
 
     accelerator: Accelerator
@@ -63,7 +62,6 @@ class TrainingStep:
     loss: Loss
     gradient_clip: float
     micro_batch: int | None = None
-    weigh_by_scale: bool = False
 
     def __call__(self, batches: Sequence[Batch], *, place: str) -> StepOutcome:
         """Make the step; the weights have changed when it returns.
@@ -96,12 +94,6 @@ class TrainingStep:
         inputs = self.scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
         return inputs, self.scaling.scale_target(batch.target, batch.series)
 
-    def weights(self, raw: Batch) -> Tensor | None:
-        """Return what raw windows count in the loss [B, 1], on the device; None where all count the same."""
-        if not self.weigh_by_scale:
-            return None
-        return self.scaling.series_weight(raw.series.to(self.accelerator.device))
-
     def forecast(self, inputs: tuple[Tensor, Tensor, Tensor], run_segment: SegmentRunner) -> Forecast:
         """Return the model's forecast of scaled inputs in the number format of the training."""
         with self.accelerator.autocast():
@@ -112,7 +104,7 @@ class TrainingStep:
         """Add the gradient of a batch's share to the others; return the mean loss of these windows."""
         inputs, target = self.scaled(raw)
         forecast = self.forecast(inputs, self.run_segment)
-        loss = self.loss(forecast, target, self.weights(raw))
+        loss = self.loss(forecast, target)
         value = float(loss.detach())
         if not math.isfinite(value):
             self.optimizer.zero_grad()

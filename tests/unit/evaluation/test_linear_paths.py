@@ -140,18 +140,12 @@ def test_a_window_with_missing_targets_counts_for_the_steps_that_it_has():
     target[5:20, 0] = torch.nan
     equations = NormalEquations(3, 2)
     for some in torch.arange(40).split(8):  # the first block is complete
-        equations.add(
-            TargetWindows(history[some], target[some], scale[some], scale[some], torch.ones_like(scale[some]))
-        )
+        equations.add(TargetWindows(history[some], target[some], scale[some], scale[some]))
     found = equations.solve(torch.zeros(2, 3, dtype=torch.float64), 1e-3)
     for step in range(2):
         there = ~target[:, step].isnan()
         alone = NormalEquations(3, 1)
-        alone.add(
-            TargetWindows(
-                *(one[there] for one in (history, target[:, step : step + 1], scale, scale, torch.ones_like(scale)))
-            )
-        )
+        alone.add(TargetWindows(history[there], target[there, step : step + 1], scale[there], scale[there]))
         expected = alone.solve(torch.zeros(1, 3, dtype=torch.float64), 1e-3)
         assert torch.allclose(found[step], expected[0], atol=EXACT)
 
