@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import torch
 
@@ -40,6 +41,8 @@ from qat_tft.runs.folder import RunFolder
 THREADS = 1  # one thread is what a latency can be compared by
 _TIMED_BATCHES = (1, 32)
 _TIMING_SECONDS = 4.0
+_LAST_PLACES = 4
+"""Units in the last place of a raw forecast that no error is measured finer than: roundings after the network."""
 _OTHER_WEIGHTS = 0.5
 """Share of tensors that differ from which on the file was made from other weights, rather than damaged."""
 
@@ -222,13 +225,15 @@ def _metadata_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]
 
 def _accuracy(compared: Comparison, step: Any) -> dict[str, Any]:
     units = compared.units
-    reference = units(compared.reference)
+    reference, resolution = units(compared.reference), units.resolution(compared.reference)
     by_mode = {mode: units(forecasts) for mode, forecasts in compared.file.items()}
     first, *others = by_mode.values()
     small = {size: units(forecasts) for size, forecasts in compared.small.items()}
 
     def steps(one: Array, other: Array) -> float | None:
-        return None if step is None else largest_steps(one - other[: len(one)], step)
+        if step is None:
+            return None
+        return largest_steps(one - other[: len(one)], np.maximum(step, _LAST_PLACES * resolution[: len(one)]))
 
     return {
         "sqnr_db": {mode: sqnr_db(reference, forecasts) for mode, forecasts in by_mode.items()},

@@ -93,10 +93,21 @@ class NetworkUnits:
 
     def __call__(self, quantiles: Array) -> Array:
         """Raw quantiles [n, P, Q] of the first n windows in these units."""
+        return np.asarray(self._in_double(torch.from_numpy(quantiles)), dtype=np.float32)
+
+    def resolution(self, quantiles: Array) -> npt.NDArray[np.float64]:
+        """What one unit in the last place of raw quantiles [n, P, Q] of the first n windows is in these units.
+
+        A level that is large against the scale of its window leaves a forecast few digits of its own.
+        """
+        raw = torch.from_numpy(quantiles).double()
+        apart = torch.from_numpy(np.spacing(np.abs(quantiles))).double()
+        return np.asarray(np.abs(self._in_double(raw + apart) - self._in_double(raw)))
+
+    def _in_double(self, quantiles: Tensor) -> npt.NDArray[np.float64]:
         count = len(quantiles)
-        center, scale = self.center[:count].unsqueeze(-1).numpy(), self.scale[:count].unsqueeze(-1).numpy()
-        transformed = self.transform.apply(torch.from_numpy(quantiles)).numpy()
-        return np.asarray((transformed - center) / scale, dtype=np.float32)
+        center, scale = self.center[:count].unsqueeze(-1), self.scale[:count].unsqueeze(-1)
+        return np.asarray(((self.transform.apply(quantiles) - center) / scale).numpy())
 
 
 def compare(sessions: Mapping[str, ForecastSession], run: RunFolder, windows: Batch, seconds: float) -> Comparison:
