@@ -117,7 +117,7 @@ def test_an_interrupted_run_goes_on_in_the_mode_that_was_picked(data_file, tmp_p
 
 
 def test_a_generous_budget_recomputes_nothing(data_file, tmp_path):
-    config = auto(data_file, "1GB").with_seasonal_difference(0)
+    config = auto(data_file, "1GB")
     config = config.model_copy(update={"quantization": RunConfig().quantization})
     run = train(config, SCHEMA, runs_dir=tmp_path)
     assert run.folder.load_config().training.checkpoint_mode == "off"

@@ -146,10 +146,10 @@ def test_a_run_leaves_everything_that_later_steps_need(straight):
         "check_windows.safetensors",
     }
     assert len(metrics(straight.folder)) == EPOCHS + QAT_EPOCHS
-    assert set(straight.results.q_risk) == {"fp32", "ptq", "qat", "seasonal_naive", "last_value"}
+    assert set(straight.results.q_risk) == {"fp32", "ptq", "qat", "ridge", "seasonal_naive", "last_value"}
     assert straight.results.season == 24
     assert straight.results.checkpointing["with_bytes"] < straight.results.checkpointing["without_bytes"]
-    assert straight.folder.load_config().model.seasonal_difference == 24
+    assert straight.folder.load_config().model.linear_path in ("ridge", "last-value", "seasonal-naive")
     assert straight.folder.load_qat_model().phase == "frozen"
 
 

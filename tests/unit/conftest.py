@@ -53,7 +53,7 @@ def config(data_file: Path) -> RunConfig:
     return RunConfig.checked(
         {
             "data": {"parquet_files": [str(data_file)]},
-            "model": {"history": 12, "horizon": 4, "hidden": 8, "heads": 2, "seasonal_difference": 0},
+            "model": {"history": 12, "horizon": 4, "hidden": 8, "heads": 2},
             "training": {"epochs": 1, "batch_size": 16, "batches_per_epoch": 3},
             "quantization": {"use_qat": True, "products": "integer", "qat_epochs": 1, "calibration_batches": 2},
         },

@@ -140,7 +140,10 @@ def test_the_mark_of_padding_is_not_scaled(write: Callable[..., Path], mode: str
         ({"data": {"min_history": 6}, "model": {"history": 6}}, "min_history 6 must be below model.history 6"),
         ({"data": {"min_history": 0}}, "data.min_history"),
         (
-            {"data": {"min_history": 3}, "model": {"history": 12, "seasonal_difference": 4}},
+            {
+                "data": {"min_history": 3},
+                "model": {"history": 12, "seasonal_difference": 4, "linear_path": "off", "normalize": "series"},
+            },
             "seasonal_difference 4 needs a whole season",
         ),
     ],

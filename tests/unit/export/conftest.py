@@ -135,7 +135,6 @@ def plant_table(rows: int = ROWS, plants: tuple[str, ...] = ("north", "south")) 
 def write_run(
     folder: Path,
     *,
-    standardize: str,
     target: str = "x86",
     products: Products = "integer",
     selection: SelectionForm = "tabulated",
@@ -145,13 +144,12 @@ def write_run(
     pq.write_table(plant_table(), folder / "data.parquet")
     panel = read_panel(folder / "data.parquet", SCHEMA)
     split = Split.by_fraction(panel, 0.2, 0.3)
-    preprocessing = Preprocessing.fit(panel, split, standardize)
+    preprocessing = Preprocessing.fit(panel, split, "series")
     windows = Windows(preprocessing.encode(panel), history=HISTORY, horizon=HORIZON, split=split, part=Part.TEST)
     shape = {"hidden": 16, "heads": 2, "history": HISTORY, "horizon": HORIZON, "selection_chunk": 2}
     config = RunConfig.checked(
         {
-            "data": {"standardize": standardize},
-            "model": {**shape, "selection": selection, "knots": KNOTS},
+            "model": {**shape, "selection": selection, "knots": KNOTS, "linear_path": "ridge", "scale_input": True},
             "quantization": {"target": target, "products": products},
         },
         where="the test",
@@ -171,6 +169,8 @@ def _write_weights(run: RunFolder) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
+        for buffer in model.frame.buffers():  # fitted in training
+            buffer.add_(0.05 * torch.rand_like(buffer))
     run.write_weights("fp32", model.state_dict())
     qat = build_qat_model(model, config.quantization.target, products=config.quantization.products)
     scaling = preprocessing.scaling()
@@ -198,10 +198,10 @@ def made_once(folder: Path, make: Callable[[Path], object]) -> RunFolder:
 
 @pytest.fixture(scope="session")
 def exported_run(shared: Path) -> RunFolder:
-    """A run with per-series scaling, static, observed, known and category columns, exported in FP32."""
+    """A run with per-series scaling, a frame, static, observed, known and category columns, exported in FP32."""
 
     def make(folder: Path) -> None:
-        run = write_run(folder, standardize="series")
+        run = write_run(folder)
         write_plans(run, [plan_fp32(run)])
 
     return made_once(shared / "plants", make)
@@ -226,7 +226,7 @@ def run_for(shared: Path, exported_run: RunFolder) -> MakeRun:
         **options: str,
     ) -> RunFolder:
         def make(folder: Path) -> None:
-            run = write_run(folder, standardize="series", target=trained, products=products, selection=selection)
+            run = write_run(folder, target=trained, products=products, selection=selection)
             if exported:
                 if selection == "tabulated":
                     copy2(exported_run.onnx_file("fp32"), run.path)  # made of the same weights

@@ -29,8 +29,9 @@ HISTORY, HORIZON = 12, 4
 
 
 def simulator_of(season: int = 0, selection: SelectionForm = "tabulated") -> StepSimulator:
+    older = {"seasonal_difference": season, "linear_path": "off", "normalize": "series"} if season else {}
     shape = ModelConfig(
-        history=HISTORY, horizon=HORIZON, hidden=16, selection=selection, selection_chunk=4, seasonal_difference=season
+        history=HISTORY, horizon=HORIZON, hidden=16, selection=selection, selection_chunk=4, scale_input=True, **older
     )
     return StepSimulator(shape, GROUPS, QuantizationConfig(products="integer"))
 

@@ -100,7 +100,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     split = Split(45, 50)
     preprocessing = Preprocessing.fit(raw, split, "series", "softplus")
     config = RunConfig.checked(
-        {"model": {"hidden": 8, "heads": 2, "history": HISTORY, "horizon": HORIZON, "seasonal_difference": 2}},
+        {"model": {"hidden": 8, "heads": 2, "history": HISTORY, "horizon": HORIZON}},
         where="the test",
     )
     torch.manual_seed(0)
