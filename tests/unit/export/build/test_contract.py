@@ -79,3 +79,16 @@ def test_a_category_code_that_is_not_finite_is_refused_by_its_column(metadata: M
     windows.historical[1, 2, groups[1].columns.index("shift")] = torch.nan
     with pytest.raises(DataError, match="category column 'shift' holds a code that is NaN"):
         window_inputs(windows, torch.arange(2), metadata)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("shift", [0.0, 1e3, -1e5], ids=str)
+def test_on_a_shifted_level_the_file_forecasts_what_torch_does(exported_run, file, forecaster, shift: float) -> None:
+    windows = exported_run.load_check_windows()
+    historical = windows.historical.clone()
+    historical[..., 0] += shift
+    inputs = window_inputs(windows._replace(historical=historical), torch.arange(5), file.metadata)
+    raw = forecaster(*(torch.from_numpy(inputs[spec.name]) for spec in file.inputs))
+    assert np.allclose(file.forecast(inputs), raw.numpy(), atol=ROUNDING * max(1.0, abs(shift) / 50))
+    level = historical[:5, :, 0].mean(1).view(-1, 1, 1)
+    assert float((raw - level).abs().max()) < 30.0  # deviations of the data, wherever they lie
