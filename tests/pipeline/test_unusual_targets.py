@@ -38,7 +38,7 @@ def test_a_test_part_of_zeros_has_no_q_risk_and_the_run_ends_and_says_so(run) ->
 
 
 def test_a_history_shorter_than_the_horizon_trains(run) -> None:
-    shape = "--history", "2", "--horizon", "4", "--season", "5", "--validation", "0.3", "--test", "0.3"
+    shape = "--history", "2", "--horizon", "4", "--season", "5", "--validation", "0.2", "--test", "0.2"
     folder, said = run(lambda step: float(step % 5), *shape)
     assert "Linear path: " in said
     assert "value of 5 rows before" not in said  # no history holds a season
