@@ -110,7 +110,7 @@ def set_options(one: ForecastSet, data: Path) -> list[str]:
     shape = {"history": one.history, "horizon": one.horizon, "hidden": one.hidden, "season": one.season}
     named = {
         "parquet-file": data / f"{one.name}.parquet",
-        "schema": roles if roles.exists() else None,
+        "schema": roles if OURS[one.name].schema and roles.exists() else None,
         **split,
         **shape,
     }
