@@ -26,7 +26,7 @@ from qat_tft.runs.build import build_qat_model, model_of_sizes
 from qat_tft.schema import Columns, GroupSize, Schema
 
 EXACT = 0.001  # steps: float32 sums of the same few products in another order
-SHAPE = ModelConfig(history=6, horizon=3, hidden=16, heads=2, selection="exact")
+SHAPE = ModelConfig(history=6, horizon=3, hidden=16, heads=2, selection="exact", normalize="series", linear_path="off")
 STORED = ("real_first", "real_embedding", "weighing.real")
 SCHEMA = Schema(time="time", target="load", known=Columns(real=("hour",), category=("shift",)))
 SIZES = GroupSize(0, ()), GroupSize(2, (3,)), GroupSize(1, (3,))
