@@ -80,6 +80,8 @@ def test_every_candidate_is_the_ridge_regression_around_its_anchor(data, frame):
         anchor = held[one.anchor].numpy()
         if one.is_simple:
             assert np.array_equal(one.weight.numpy(), anchor)
+            assert not one.offsets[:, 1].any(), "its median is what it says"
+            assert bool((one.offsets[:, 0] <= 0).all() & (one.offsets[:, 2] >= 0).all())
             continue
         penalty = np.hstack([math.sqrt(one.strength * diagonal) * np.eye(z.shape[1]), np.zeros((z.shape[1], 1))])
         rest = t - z @ anchor.T
