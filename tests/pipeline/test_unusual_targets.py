@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from qat_tft.data.preprocessing import Statistics
 from qat_tft.runs.folder import RunFolder
 
 STEPS = 30
@@ -56,6 +57,7 @@ def test_too_few_windows_for_a_ridge_regression_leave_the_path_out_and_are_said(
 def test_missing_targets_are_marked_and_left_out_of_the_level(run, policy: str) -> None:
     folder, said = run(lambda step: None if step % 4 == 1 else 100.0 + step % 5, "--missing", policy)
     assert "y.missing" in folder.load_effective_schema().group("historical").real
+    assert folder.load_preprocessing().statistics["y.missing"] == Statistics((0.0,), (1.0,)), "it is read as it is"
     model = folder.load_fp32_model()
     assert model.frame.missing is not None
     assert "Linear path: " in said
