@@ -268,7 +268,9 @@ def test_our_runs_get_the_set_as_options_and_as_many_steps_as_the_peers(sides, t
     one = sides.sets.FORECAST_SETS["ett_h1"]
     options = sides.ours.set_options(one, tmp_path)
     assert options[options.index("--test-until") + 1] == "2018-02-21"
-    assert options[options.index("--schema") + 1].endswith("examples/ett_h1.toml")
+    assert "--schema" not in options, "its roles are among the options"
+    beverages = sides.ours.set_options(sides.sets.FORECAST_SETS["stallion_beverages"], tmp_path)
+    assert beverages[beverages.index("--schema") + 1].endswith("examples/stallion_beverages.toml")
     assert "--test-until" not in sides.ours.set_options(sides.sets.FORECAST_SETS["bike_sharing_hourly"], tmp_path)
     assert {*sides.options.OURS} == {*sides.sets.FORECAST_SETS}
     with pytest.raises(ValueError, match="550 training steps; the peers make 600"):
