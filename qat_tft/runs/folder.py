@@ -252,7 +252,8 @@ class RunFolder:
         """Return the quantization-aware model in evaluation mode, its ranges frozen.
 
         Layers that the configuration leaves in floating point are not quantized, although the weights may hold ranges
-        for them; with `every_layer` those are. Integer storage has no ranges that tell: its layers stay as configured.
+        for them; with `every_layer` those are, and tables, which need no range. Integer storage has no ranges that
+        tell: its layers stay as configured.
 
         Raises:
             RunFolderError: as `load_fp32_model`, or the run was not quantization-aware.
@@ -265,7 +266,8 @@ class RunFolder:
             )
         config, tensors = self.load_config(), self.read_weights("qat")
         if every_layer:
-            untrained = (layer for layer in config.quantization.float_layers if not ranges_of(layer, tensors))
+            left_out = config.quantization.float_layers
+            untrained = (one for one in left_out if not ranges_of(one, tensors) and not one.endswith(".table"))
             config = config.with_float_layers(tuple(untrained))
         model = configured_qat_model(self.load_fp32_model(), config.model, config.quantization)
         self._put_weights("qat", model, state_for(model, tensors))

@@ -48,7 +48,7 @@ def train_small(data: Path, runs: Path, name: str, **quantization: object) -> Ru
     config = RunConfig.checked(
         {
             "data": {"parquet_files": [str(data)]},
-            "model": {"history": 8, "horizon": 3, "hidden": 8, "heads": 2},
+            "model": {"history": 8, "horizon": 3, "hidden": 8, "heads": 2, "linear_path": "off"},
             "training": {"epochs": 1, "batches_per_epoch": 3, "batch_size": 16},
             "quantization": {
                 "use_qat": True,

@@ -165,8 +165,11 @@ def _same_numbers(value: Array, wanted: Array, tolerance: float) -> bool:
 
 
 def _is_held(one: ExpectedTensor, values: Sequence[Array]) -> bool:
-    """Whether some tensor is equal: a layer's zeros, say, that stand in the file once for all layers."""
-    return any(_equal(value, one) for value in values)
+    """Whether some tensor is equal: a layer's zeros, say, that stand in the file once for all layers.
+
+    Gains that are all one, as those of a network that was never trained, leave no product behind in a graph.
+    """
+    return bool((one.value == 1.0).all()) or any(_equal(value, one) for value in values)
 
 
 def _difference(found: _Found, expected: Sequence[ExpectedTensor]) -> tuple[str, str]:
