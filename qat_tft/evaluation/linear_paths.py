@@ -207,9 +207,9 @@ class NormalEquations:
         gram = self._gram.clone()
         rest = self._cross.unsqueeze(-1) - gram[:, :, :size] @ anchor.unsqueeze(-1)  # [F, D, 1]
         diagonal = gram.diagonal(dim1=1, dim2=2)
-        held = strength * diagonal[:, :size].mean(1, keepdim=True).clamp(min=torch.finfo(torch.float64).tiny)
-        diagonal[:, :size] += held
-        diagonal[:, size] += torch.finfo(torch.float64).tiny
+        least = torch.finfo(torch.float64).tiny  # histories that never move have a diagonal of zeros
+        diagonal[:, :size] += (strength * diagonal[:, :size].mean(1, keepdim=True)).clamp(min=least)
+        diagonal[:, size] += least
         if len(gram) == 1:
             change: Tensor = torch.linalg.solve(gram[0], rest.squeeze(-1).T).T
         else:

@@ -32,7 +32,10 @@ from qat_tft.runs.data import RunData
 from qat_tft.schema import GroupSize
 
 FLOOR = 0.1
-"""Least scale of a window, as a share of the root mean square of training windows' deviations."""
+"""Least scale of a window, as a share of the root mean square of training windows' deviations.
+
+Where that vanishes, as in histories of one step, the least scale is the deviation of the series.
+"""
 _MEASURED_WINDOWS = 2**13
 _SMALLEST = 1e-4
 
@@ -180,7 +183,8 @@ def window_scales(data: RunData, scaling: Scaling) -> WindowScales:
     frame.least_variance.fill_(0.0)
     indices = even_indices(len(data.training), _MEASURED_WINDOWS)
     scale = torch.cat([windows.scale for windows in target_windows(data.training, indices, scaling, frame)])
-    floor = max(_SMALLEST, FLOOR * float(scale.square().mean().sqrt()))
+    usual = float(scale.square().mean().sqrt())
+    floor = FLOOR * usual if usual > _SMALLEST else 1.0
     logarithms = _logarithms(scale, floor)
     return WindowScales(floor, float(logarithms.mean()), max(_SMALLEST, float(logarithms.std(correction=0))))
 

@@ -248,7 +248,7 @@ def test_a_fill_value_is_refused_before_training_with_its_column(tmp_path):
 def test_without_qat_there_is_no_quantized_model(data_file, tmp_path):
     config = configuration(data_file, epochs=1).model_copy(update={"quantization": RunConfig().quantization})
     run = train(config, SCHEMA, runs_dir=tmp_path)
-    assert set(run.results.q_risk) == {"fp32", "seasonal_naive", "last_value"}
+    assert set(run.results.q_risk) == {"fp32", "ridge", "seasonal_naive", "last_value"}
     assert not (run.folder.path / "qat.safetensors").exists()
 
 

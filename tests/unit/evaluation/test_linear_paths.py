@@ -161,3 +161,11 @@ def test_quantiles_leave_missing_values_out_and_weigh_the_others():
 def test_too_few_windows_give_nothing(data, frame, monkeypatch):
     monkeypatch.setattr("qat_tft.evaluation.linear_paths.LEAST_WINDOWS", len(data.training) + 1)
     assert candidates(data, frame) == []
+
+
+def test_histories_that_never_move_give_weights_of_zero():
+    still, ones = torch.zeros(30, 1, dtype=torch.float64), torch.ones(30, 1, dtype=torch.float64)
+    equations = NormalEquations(1, 2)
+    equations.add(TargetWindows(still, torch.randn(30, 2, dtype=torch.float64), still, ones))
+    anchor = torch.ones(2, 1, dtype=torch.float64)
+    assert torch.equal(equations.solve(anchor, 1e-5), anchor)

@@ -161,3 +161,10 @@ def test_the_seasonal_difference_of_earlier_versions_is_refused_for_new_runs(con
     old = changed(config, model={"linear_path": "off", "normalize": "series", "seasonal_difference": 2})
     with pytest.raises(ConfigError, match="is how earlier versions carried a season"):
         train(old, schema, runs_dir=tmp_path)
+
+
+def test_histories_of_one_step_are_measured_by_the_deviation_of_their_series(config, schema, tmp_path):
+    short = changed(config, model={"history": 1})
+    assert fit_frame(load_data(short.data, short.model, schema), short).scales.floor == 1.0
+    run = train(changed(short, quantization={"use_qat": False}), schema, runs_dir=tmp_path)
+    assert math.isfinite(run.results.validation_loss["fp32"])
