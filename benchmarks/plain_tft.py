@@ -61,9 +61,11 @@ class PlainTFT(nn.Module):
         self.head = nn.Linear(hidden, quantiles)
 
     @classmethod
-    @torch.no_grad()
-    def of(cls, model: TemporalFusionTransformer) -> PlainTFT:
-        """Return a plain model that computes what ours computes, dropout aside; its columns must all be real."""
+    def beside(cls, model: TemporalFusionTransformer) -> PlainTFT:
+        """Return a plain model, without dropout, with new selection networks and all else as in ours, of real columns.
+
+        What is drawn for the selection networks is distributed as in ours, where it is folded.
+        """
         plain = cls(
             *(group.real for group in model.groups.values()),
             horizon=model.horizon,
@@ -74,6 +76,13 @@ class PlainTFT(nn.Module):
         )
         for name in ("static_encoder", "lstm_encoder", "lstm_decoder", "temporal_attention", "head"):
             getattr(plain, name).load_state_dict(getattr(model, name).state_dict())
+        return plain
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, model: TemporalFusionTransformer) -> PlainTFT:
+        """Return a plain model that computes what ours computes, dropout aside; its columns must all be real."""
+        plain = cls.beside(model)
         for name in ("static_selection", "historical_selection", "future_selection"):
             getattr(plain, name).unfold(getattr(model, name))
         return plain.eval()
@@ -102,8 +111,8 @@ class PlainSelection(nn.Module):
 
     def __init__(self, variables: int, hidden: int, dropout: float, *, context: bool) -> None:
         super().__init__()
-        self.embedding_weight = nn.Parameter(torch.randn(variables, hidden))
-        self.embedding_bias = nn.Parameter(torch.randn(variables, hidden))
+        self.embedding_weight = nn.Parameter(torch.empty(variables, hidden).uniform_(-1, 1))
+        self.embedding_bias = nn.Parameter(torch.empty(variables, hidden).uniform_(-1, 1))
         self.weighing = PlainGRN(variables * hidden, hidden, variables, dropout, context=context)
         self.grns = VariableGRNs(variables, hidden, dropout)
 

@@ -34,7 +34,8 @@ class TrainingConfig(Section):
     weight_decay: float = Field(default=1e-4, ge=0.0, description="decoupled weight decay of AdamW")
     gradient_clip: float = Field(default=1.0, gt=0.0, description="maximum gradient norm")
     averaging: Fraction = Field(
-        default=0.99, description="weight of the past in the moving average of the weights, which is validated and kept"
+        default=0.0,
+        description="weight of the past in a moving average of the weights, validated beside them; 0: none is kept",
     )
     validation_windows: PositiveInt = Field(
         default=4096, description="maximum number of validation windows, evenly spaced"

@@ -83,6 +83,20 @@ class VariableSelection(nn.Module):
         parts = self._parts(zip(inputs, shares, strict=True), run_segment)
         return sum_in_order(parts).unflatten(0, x.shape[:-1]), weights
 
+    def products(self) -> dict[nn.Parameter, float]:
+        """Return the parameters that are products of two maps of the paper, and how far each moves with its factors.
+
+        That is how far a product moves when the numbers of the factors move by one, all in its direction, with factors
+        as they are drawn. A folded map `W w` moves by H / 2 with W: w is drawn within 1, so |w| is 1 / 2 on average.
+        """
+        folded = (self.real_first, self.weighing.real)
+        return {
+            parameter: self.weighing.hidden / 2
+            for layer in folded
+            if layer is not None
+            for parameter in layer.parameters()
+        }
+
     def _parts(self, chunks: Iterable[tuple[Tensor, Tensor]], run_segment: SegmentRunner) -> Iterator[Tensor]:
         """Yield each chunk's part of the sum [N, H] for its values [N, C] and shares [N, C]."""
         for function, (values, shares) in zip(self._chunks(), chunks, strict=True):

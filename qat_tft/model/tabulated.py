@@ -11,6 +11,7 @@ of size [N, V, H] is ever built (docs/decisions/040).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, islice, repeat
@@ -94,6 +95,10 @@ class TabulatedSelection(VariableSelection):
         self.sizes = chunk_sizes(size.real, chunk), sizes_within(size.cardinalities, self.rows)
         self.register_buffer("knots", knot_values(count), persistent=False)
         self.table = Table()
+
+    def products(self) -> dict[nn.Parameter, float]:
+        """Return those of any selection network, and the gates: `G S`, both within H**-0.5, moves by H**0.5."""
+        return super().products() | dict.fromkeys(self.gate.parameters(), math.sqrt(self.weighing.hidden))
 
     @torch.no_grad()
     def tables(self) -> list[Tensor]:

@@ -60,6 +60,7 @@ def simulate_step(
     run_segment: SegmentRunner,
     *,
     backwards: int = 1,
+    averaging: float = 0.0,
 ) -> Footprint:
     """Return the footprint of one optimizer step of a model that has been trained before (its moments exist).
 
@@ -72,13 +73,14 @@ def simulate_step(
         run_segment: which segments are recomputed.
         backwards: forward and backward passes whose gradients are added before the step. Every one after the first
             finds gradients in memory, so two stand for any larger number.
+        averaging: as for the optimizer, which keeps an average of the weights unless it is 0.
     """
     with torch.device("meta"):
         model = build()
     with FakeTensorMode(allow_non_fake_inputs=True), _Ledger() as ledger:
         with ledger.booking(_Part.WEIGHTS):
             model.to_empty(device="cpu")
-        optimizer = _warm_optimizer(model, ledger)
+        optimizer = _warm_optimizer(model, ledger, averaging)
         ledger.follow_gradients(model)
         ledger.restart()
         for _ in range(backwards):
@@ -98,9 +100,9 @@ class _Part(StrEnum):
     TEMPORARIES = "temporaries"
 
 
-def _warm_optimizer(model: nn.Module, ledger: _Ledger) -> torch.optim.Optimizer:
+def _warm_optimizer(model: nn.Module, ledger: _Ledger, averaging: float) -> torch.optim.Optimizer:
     """Return the optimizer with its memory in place and no gradients, as every step but the first finds it."""
-    optimizer = make_optimizer(model)
+    optimizer = make_optimizer(model, averaging=averaging)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     with ledger.booking(_Part.OPTIMIZER):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.recompute import runner_for
@@ -12,8 +12,15 @@ from qat_tft.profiling.mode_search import Workload, pick_mode
 from qat_tft.profiling.synthetic_step import Groups, SyntheticStep
 
 
+@dataclass(frozen=True)
 class StepSimulator(SyntheticStep):
-    """Returns the footprint of a training step for any mode and batch size."""
+    """Returns the footprint of a training step for any mode and batch size.
+
+    Attributes:
+        averaging: as for the optimizer, which keeps an average of the weights unless it is 0.
+    """
+
+    averaging: float = 0.0
 
     def __call__(
         self, kind: str, mode: str | frozenset[str], batch: int, *, chunk: int | None = None, backwards: int = 1
@@ -34,6 +41,7 @@ class StepSimulator(SyntheticStep):
             lambda model, run_segment: step.loss(model, run_segment, batch),
             runner_for(mode),
             backwards=backwards,
+            averaging=self.averaging,
         )
 
 
@@ -41,7 +49,7 @@ def workload_of(config: RunConfig, groups: Groups) -> Workload:
     """Return what the planner has to know of a run: its phases, batch, chunk and accumulation."""
     training, quantization = config.training, config.quantization
     return Workload(
-        StepSimulator(config.model, groups, quantization, training.precision),
+        StepSimulator(config.model, groups, quantization, training.precision, training.averaging),
         ("fp32", "qat") if quantization.use_qat else ("fp32",),
         training.batch_size,
         config.model.variables_together,

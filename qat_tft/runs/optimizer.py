@@ -1,4 +1,4 @@
-"""The optimizer of every training step, real, measured or simulated, and the average that it keeps of the weights."""
+"""The optimizer of every training step, real, measured or simulated: learning rates by group, and averaged weights."""
 
 from __future__ import annotations
 
@@ -11,33 +11,48 @@ import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
 
-AVERAGING = 0.99
-"""Weight of the past in the moving average of the weights, once the average has seen some hundred steps."""
+from qat_tft.model.selection import VariableSelection
 
+_MULTIPLE = "multiple"
 _AVERAGE = "average"
 _UPDATES = "updates"
 
 
 def make_optimizer(
-    model: nn.Module, *, learning_rate: float = 1e-3, weight_decay: float = 1e-2, averaging: float = AVERAGING
+    model: nn.Module, *, learning_rate: float = 1e-3, weight_decay: float = 1e-2, averaging: float = 0.0
 ) -> torch.optim.Optimizer:
     """Return AdamW over all parameters of a model, in its fused form (Loshchilov and Hutter, 2019).
+
+    A step of AdamW moves every number by about the learning rate, so that it moves a product of two maps by a multiple
+    of that. Parameters of selection networks that are such products (`VariableSelection.products`) have that multiple
+    of the learning rate; in a step they decay as much as all others (docs/decisions/042).
 
     Before its first step writes a weight, all of its memory is in place, so that a step which runs out of memory there
     can be taken back. A state that is saved and loaded has the averages too.
 
     Args:
         model: whose parameters are trained.
-        learning_rate: until the schedule sets another one.
+        learning_rate: of all parameters that are no products, until `set_learning_rate` sets another one.
         weight_decay: decoupled from the gradient.
         averaging: weight of the past in the moving average of the weights (see `averaged_weights`); 0: none is kept.
     """
-    optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
+    groups = [
+        {"params": parameters, "weight_decay": weight_decay / multiple, _MULTIPLE: multiple}
+        for multiple, parameters in _by_multiple(model).items()
+    ]
+    optimizer = torch.optim.AdamW(groups, fused=True)
+    set_learning_rate(optimizer, learning_rate)
     optimizer.register_step_pre_hook(partial(_make_memory, averaged=averaging > 0))
     if averaging:
         optimizer.param_groups[0][_UPDATES] = 0  # among what is saved
         optimizer.register_step_post_hook(partial(_move_averages, decay=averaging))
     return optimizer
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer | AcceleratedOptimizer, rate: float) -> None:
+    """Set the learning rate of an optimizer from `make_optimizer`; products get their multiple of it."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate * group[_MULTIPLE]
 
 
 @contextmanager
@@ -56,6 +71,20 @@ def averaged_weights(optimizer: torch.optim.Optimizer | AcceleratedOptimizer) ->
     finally:
         for parameter, average in exchanged:
             _exchange(parameter, average)
+
+
+def _by_multiple(model: nn.Module) -> dict[float, list[nn.Parameter]]:
+    """Return the parameters by what multiplies their learning rate, those with 1 first."""
+    multiples = {
+        parameter: max(1.0, multiple)
+        for module in model.modules()
+        if isinstance(module, VariableSelection)
+        for parameter, multiple in module.products().items()
+    }
+    groups: dict[float, list[nn.Parameter]] = {1.0: []}
+    for parameter in model.parameters():
+        groups.setdefault(multiples.get(parameter, 1.0), []).append(parameter)
+    return groups
 
 
 def _make_memory(optimizer: torch.optim.Optimizer, *_: Any, averaged: bool) -> None:

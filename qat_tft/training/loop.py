@@ -19,7 +19,7 @@ from qat_tft.data.windows import Batch, Windows
 from qat_tft.device import is_out_of_memory, peak_process_mib, restore_random_state
 from qat_tft.errors import OutOfMemoryError
 from qat_tft.evaluation.window_forecasts import even_indices, validation_loss
-from qat_tft.runs.optimizer import averaged_weights
+from qat_tft.runs.optimizer import averaged_weights, set_learning_rate
 from qat_tft.training.interrupt import Interrupted, InterruptRequest
 from qat_tft.training.metrics import MetricsLog
 from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
@@ -221,12 +221,12 @@ class Phase:
 
     def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
         position = self.position
-        with averaged_weights(self.step.optimizer):
-            loss = self._validate()
-            better = position.best_loss is None or loss < position.best_loss
-            if better:
-                self.best = copy_weights(self.model)
-        position.best_loss = loss if better else position.best_loss
+        before = position.best_loss
+        loss = self._keep_if_best()
+        if self.context.config.averaging:
+            with averaged_weights(self.step.optimizer):
+                loss = min(loss, self._keep_if_best())
+        better = position.best_loss != before
         position.stale_epochs = 0 if better else position.stale_epochs + 1
         seconds = time.perf_counter() - started
         report = EpochReport(
@@ -248,6 +248,14 @@ class Phase:
         position.seconds += seconds
         self._go_over_to_the_tail()
         self._save()
+
+    def _keep_if_best(self) -> float:
+        """Return the validation loss of what the model's weights are now; where it is the least, keep them."""
+        position, loss = self.position, self._validate()
+        if position.best_loss is None or loss < position.best_loss:
+            position.best_loss = loss
+            self.best = copy_weights(self.model)
+        return loss
 
     def _go_over_to_the_tail(self) -> None:
         """Let the learning rate fall from here where patience is over, unless the phase ends as soon without it."""
@@ -283,8 +291,7 @@ class Phase:
             tail = range(self.position.tail * self.steps_per_epoch, self._last_epoch * self.steps_per_epoch)
         warmup = self.context.config.warmup
         rate = learning_rate(self.position.step, self.steps, peak=self.plan.peak, warmup=warmup, tail=tail)
-        for group in self.step.optimizer.param_groups:
-            group["lr"] = rate
+        set_learning_rate(self.step.optimizer, rate)
         return rate
 
     def _report_step(self, outcome: StepOutcome, rate: float, speed: float) -> None:

@@ -1,16 +1,20 @@
-"""AdamW as torch has it, with an average of the weights beside them."""
+"""AdamW as torch has it, with a rate of their own for folded parameters and an average of the weights."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from qat_tft.runs.optimizer import averaged_weights, make_optimizer
+from qat_tft.quantization.prepare import QATTemporalFusionTransformer
+from qat_tft.quantization.scheme import scheme_for
+from qat_tft.runs.optimizer import averaged_weights, make_optimizer, set_learning_rate
 
 STEPS, DECAY = 40, 0.7
 ROUNDING = 1e-6
 """Of single precision sums of numbers near one."""
+SAMPLED = 0.05
+"""Of a mean of 200 sums of 64 random numbers."""
 
 
 def network() -> nn.Module:
@@ -39,7 +43,7 @@ def values(model: nn.Module) -> list[Tensor]:
 
 def test_it_moves_weights_as_torchs_adamw_does_to_the_bit():
     ours, plain = network(), network()
-    kept = make_optimizer(ours, learning_rate=0.1, weight_decay=0.1)
+    kept = make_optimizer(ours, learning_rate=0.1, weight_decay=0.1, averaging=DECAY)
     expected = torch.optim.AdamW(plain.parameters(), lr=0.1, weight_decay=0.1, fused=True)
     for _ in zip(trained(ours, kept, STEPS), trained(plain, expected, STEPS), strict=True):
         assert all(map(torch.equal, ours.parameters(), plain.parameters()))
@@ -119,3 +123,65 @@ def test_a_parameter_without_a_gradient_has_no_average_until_it_gets_one():
     with averaged_weights(optimizer):
         found = first.detach().clone()
     assert torch.allclose(found, past * before + (1 - past) * first.detach(), atol=ROUNDING)
+
+
+HIDDEN = 9
+
+
+def multiple_of(name: str, selection: str) -> float:
+    """What the learning rate of a parameter is multiplied by, from its name alone."""
+    layer = name.removeprefix("model.").rpartition(".")[0].partition("_selection.")[2]
+    if layer in ("real_first", "weighing.real"):
+        return 4.5
+    return 3.0 if layer == "gate" and selection == "tabulated" else 1.0
+
+
+@pytest.mark.parametrize("selection", ["tabulated", "exact"])
+@pytest.mark.parametrize("kind", ["fp32", "qat", "qat with learned ranges"])
+def test_products_have_their_multiple_of_the_rate_and_all_others_the_rate(make_model, make_qat_model, selection, kind):
+    options = {"hidden": HIDDEN, "heads": 3, "selection": selection}
+    model = make_model(**options) if kind == "fp32" else make_qat_model(learned_ranges=kind != "qat", **options)
+    optimizer = make_optimizer(model, weight_decay=0.1)
+    set_learning_rate(optimizer, 0.01)
+    found = {parameter: group for group in optimizer.param_groups for parameter in group["params"]}
+    assert len(found) == sum(len(group["params"]) for group in optimizer.param_groups)
+    assert found.keys() == set(model.parameters())
+    multiples = {name: multiple_of(name, selection) for name, _ in model.named_parameters()}
+    counts = [list(multiples.values()).count(multiple) for multiple in (4.5, 3.0)]
+    assert counts == [3 * 2 * 2, 3 * 2 * (selection == "tabulated")], "weight and bias in three selection networks"
+    for name, parameter in model.named_parameters():
+        assert found[parameter]["lr"] == pytest.approx(0.01 * multiples[name]), name
+        assert found[parameter]["lr"] * found[parameter]["weight_decay"] == pytest.approx(0.01 * 0.1), name
+
+
+def test_products_are_known_where_all_products_stay_in_floating_point(make_model):
+    model = QATTemporalFusionTransformer(make_model(hidden=HIDDEN, heads=3), scheme_for("x86"), products="float")
+    assert [len(group["params"]) for group in make_optimizer(model).param_groups[1:]] == [12, 6]
+
+
+def test_hardly_any_hidden_units_slow_nothing_down(make_model):
+    rates = [group["lr"] for group in make_optimizer(make_model(hidden=1, heads=1), learning_rate=0.01).param_groups]
+    assert rates == [0.01]
+
+
+@pytest.mark.parametrize(
+    ("kind", "multiple"),
+    [pytest.param("folded", 32, id="a map of an embedding"), pytest.param("merged", 8, id="a map of a map")],
+)
+def test_a_step_moves_factors_so_that_their_product_moves_a_multiple_as_far(kind, multiple):
+    """A map W [1, 64] of an embedding w [64] moves with W alone: w belongs to many maps, which do not agree on it."""
+    torch.manual_seed(0)
+    one, other = (nn.Parameter(bound * (2 * torch.rand(200, 64) - 1)) for bound in (1.0, 64**-0.5))
+    if kind == "merged":
+        one = nn.Parameter(one.detach() * 64**-0.5)
+    product = nn.Parameter((one * other).sum(1).detach())
+    by_factors = moved([other] if kind == "folded" else [one, other], lambda: (one * other).sum(1))
+    assert by_factors / moved([product], lambda: product) == pytest.approx(multiple, rel=SAMPLED)
+
+
+def moved(parameters: list[nn.Parameter], products: Callable[[], Tensor]) -> float:
+    """How far one step of AdamW moves products on average, when all shall become smaller."""
+    before = products().detach().clone()
+    products().sum().backward()
+    torch.optim.AdamW(parameters, lr=1e-4, weight_decay=0.0).step()
+    return float((products().detach() - before).abs().mean())

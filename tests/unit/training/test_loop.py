@@ -51,13 +51,13 @@ def config(config):
 
 
 class Listener(Silent):
-    """Keeps reports, and presses Ctrl-C during one step of the FP32 phase."""
+    """Keeps reports, and presses Ctrl-C during one step of a phase."""
 
-    def __init__(self, interrupt_at: int | None = None) -> None:
+    def __init__(self, interrupt_at: int | None = None, phase: str = "fp32") -> None:
+        self.interrupted = phase, interrupt_at
         self.notes: list[str] = []
         self.steps: list[StepReport] = []
         self.epochs: list[EpochReport] = []
-        self.interrupt_at = interrupt_at
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -65,8 +65,8 @@ class Listener(Silent):
     def step(self, report: StepReport) -> None:
         if report.phase == "fp32":
             self.steps.append(report)
-            if report.step == self.interrupt_at:
-                os.kill(os.getpid(), signal.SIGINT)
+        if (report.phase, report.step) == self.interrupted:
+            os.kill(os.getpid(), signal.SIGINT)
 
     def epoch(self, report: EpochReport) -> None:
         self.epochs.append(report)
@@ -131,8 +131,9 @@ def test_averages_are_validated_kept_and_carried_into_qat_and_ranges_are_as_obse
     fp32 = [state for state in stepped if state.keys() == stepped[0].keys()]
     qat = stepped[len(fp32) :]
     assert (len(fp32), len(qat)) == (7, 7)
-    expected = [average(fp32[:4], 0.7), average(fp32, 0.7), qat[0], average(qat[:4], 0.7), average(qat, 0.7)]
-    after = [fp32[3], fp32[6], qat[0], qat[3], qat[6]]
+    epochs = [(fp32[:4], average), (fp32, average), (qat[:1], None), (qat[:4], average), (qat, average)]
+    expected = [found for states, kept in epochs for found in ([states[-1]] + ([kept(states, 0.7)] if kept else []))]
+    after = [states[-1] for states, kept in epochs for _ in range(2 if kept else 1)]
     for found, wanted, raw in zip(seen, expected, after, strict=True):
         for name, tensor in found.items():
             if is_observed(name):
@@ -140,7 +141,7 @@ def test_averages_are_validated_kept_and_carried_into_qat_and_ranges_are_as_obse
             else:
                 assert torch.allclose(tensor.double(), wanted[name].double(), atol=ROUNDING), name
     assert not torch.equal(qat[6]["model.head.weight"], seen[-1]["model.head.weight"])
-    for kind, last in (("fp32", seen[1]), ("qat", seen[4])):
+    for kind, last in (("fp32", seen[3]), ("qat", seen[8])):
         kept = weights(run, kind)
         assert [name for name in last if not torch.equal(kept[name], last[name])] == []
 
@@ -151,6 +152,54 @@ def test_without_averaging_the_weights_themselves_are_validated_and_kept(config,
     kept = weights(train(config, schema, runs_dir=tmp_path))
     assert all(torch.equal(kept[name], stepped[-1][name]) for name in kept)
     assert all(torch.equal(seen[0][name], stepped[-1][name]) for name in kept)
+
+
+def test_products_of_maps_are_trained_at_their_multiple_of_the_rate_that_is_reported(
+    config, schema, tmp_path, monkeypatch
+):
+    used, make = [], TrainingStep.__call__
+
+    def watched(self, *arguments: object, **named: object) -> object:
+        used.append(sorted(group["lr"] for group in self.optimizer.param_groups))
+        return make(self, *arguments, **named)
+
+    monkeypatch.setattr(TrainingStep, "__call__", watched)
+    listener = Listener()
+    train(changed(config, quantization={"use_qat": False}), schema, runs_dir=tmp_path, progress=listener)
+    multiples = torch.tensor([1.0, 8**0.5, 4.0])  # of hidden size 8
+    rates = torch.tensor([report.learning_rate for report in listener.steps])
+    assert torch.allclose(torch.tensor(used), rates.unsqueeze(1) * multiples)
+
+
+@pytest.mark.parametrize(("phase", "step"), [("fp32", 4), ("qat", 2)])
+def test_a_resumed_run_goes_on_averaging_to_the_bit(config, schema, tmp_path, validated, phase, step):
+    config = changed(config, training={"epochs": 2, "averaging": 0.7}, quantization={"frozen": 0.0})
+    validated(itertools.count(10.0, -1.0))
+    straight = train(config, schema, runs_dir=tmp_path, name="straight")
+    validated(itertools.count(10.0, -1.0))
+    with pytest.raises(Interrupted):
+        train(config, schema, runs_dir=tmp_path, name="mine", progress=Listener(step, phase))
+    assert differing(resume(tmp_path, "mine"), straight) == []
+
+
+def test_averages_are_the_same_in_every_checkpointing_mode(config, schema, tmp_path, validated):
+    runs = []
+    for mode in ("off", "full"):
+        validated(itertools.count(10.0, -1.0))
+        changes = {"epochs": 2, "averaging": 0.7, "checkpoint_mode": mode}
+        runs.append(train(changed(config, training=changes), schema, runs_dir=tmp_path, name=mode))
+    assert differing(*runs) == []
+
+
+def test_the_weights_themselves_are_kept_where_they_are_better_than_their_average(
+    config, schema, tmp_path, stepped, validated
+):
+    validated(iter([2.0, 3.0, 1.0, 1.5]))
+    config = changed(config, training={"epochs": 2, "averaging": 0.7}, quantization={"use_qat": False})
+    run = train(config, schema, runs_dir=tmp_path)
+    kept = weights(run)
+    assert all(torch.equal(kept[name], stepped[-1][name]) for name in kept)
+    assert run.results.validation_loss["fp32"] == 1.0
 
 
 def once_better(config: RunConfig, **training: object) -> RunConfig:

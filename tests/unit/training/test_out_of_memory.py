@@ -98,7 +98,7 @@ def make_step(request, config, data) -> Callable[..., TrainingStep]:
             calibrate(model, [scaling.scale_inputs(first.static, first.historical, first.future, first.series)])
             model.set_phase("qat")
         accelerator = accelerator_for(config.training)
-        optimizer = make_optimizer(model, learning_rate=1e-2)
+        optimizer = make_optimizer(model, learning_rate=1e-2, averaging=0.9)
         return TrainingStep(
             accelerator=accelerator,
             model=model,
