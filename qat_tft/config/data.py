@@ -48,7 +48,7 @@ class DataConfig(Section):
         "error (default), forward, mean, zero",
     )
     mark_target: bool = Field(
-        default=True, description="append a column that marks filled targets, whatever policy fills them"
+        default=True, description="append a column that marks targets which policy mean has filled"
     )
     min_history: PositiveInt | None = Field(
         default=None,

@@ -90,7 +90,7 @@ class MissingPolicies:
         """The schema with an indicator column for each column of policy ``zero``.
 
         An indicator has the role of its column; that of the target is observed. With ``mark_target`` the target has
-        one whatever stands in for its missing values.
+        one where its mean stands in for it too. A last value that stands in needs none: it is what was known.
         """
         observed = self._marked(schema, (schema.target, *schema.observed.real), mark_target=mark_target)
         return schema.model_copy(
@@ -111,9 +111,8 @@ class MissingPolicies:
 
     def _is_marked(self, column: str, schema: Schema, *, mark_target: bool) -> bool:
         policy = self.of(column, schema)
-        return policy is MissingPolicy.ZERO or (
-            mark_target and column == schema.target and policy is not MissingPolicy.ERROR
-        )
+        mean_of_target = column == schema.target and policy is MissingPolicy.MEAN
+        return policy is MissingPolicy.ZERO or (mark_target and mean_of_target)
 
 
 def _policy(entry: str, name: str) -> MissingPolicy:

@@ -34,7 +34,7 @@ class Preparation(Plain):
         min_history: fewest rows of a window's history. Shorter ones are padded at the front, and the column
             ``history.present`` tells rows from padding; None: every history has its full length.
         calendar: features of the time column that become known columns, as ``parse_calendar`` reads them.
-        mark_target: whether a column marks filled targets whatever fills them.
+        mark_target: whether a column marks targets that their mean stands in for, as it does those that are zero.
     """
 
     __pydantic_config__ = ConfigDict(extra="forbid")  # a policy of a later version is an error

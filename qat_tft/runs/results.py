@@ -112,7 +112,7 @@ class RunResults:
         for name in names:
             table.add_column(name, justify="right")
         if simple is not None:
-            table.add_column(f"{names[self.middle]} against {TITLES[simple]}", justify="right")
+            table.add_column(f"{names[self.middle]} against {self._title(simple)}", justify="right")
         for name, risks in self.q_risk.items():
             cells = [_risk(risk) for risk in risks]
             if simple is not None:
@@ -144,7 +144,7 @@ class RunResults:
             return f"{TITLES[model]} beats {strongest} by {gain:.1%} in q-risk {level}."
         if gain > -_NOTICEABLE:
             return f"{TITLES[model]} is as good as {strongest} in q-risk {level}. {_TO_TRY}"
-        return f"{TITLES[model]} does not beat {strongest} whose q-risk {level} is {-gain:.1%} lower. {_TO_TRY}"
+        return f"{TITLES[model]} does not beat {strongest} and its q-risk {level} is {-gain:.1%} higher. {_TO_TRY}"
 
     def _title(self, name: str) -> str:
         return TITLES[LAST] if name == NAIVE and self.season == 1 else TITLES.get(name, name)

@@ -65,7 +65,7 @@ def test_a_run_trains_on_what_is_there_and_checkpointing_changes_no_bit(
     assert all(np.isfinite(risks).all() for risks in results.q_risk.values())
     assert "history.present" not in (plain.path / "schema.toml").read_text()
     historical = plain.load_effective_schema().group("historical").real
-    assert historical == ("sold", "visitors", "sold.missing", "visitors.missing", "history.present", "price")
+    assert historical == ("sold", "visitors", "visitors.missing", "history.present", "price")
 
     windows = plain.load_check_windows()
     assert windows.target.isnan().any()

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 
 from qat_tft.data.preprocessing import Statistics
+from qat_tft.evaluation.window_forecasts import raw_quantiles
 from qat_tft.runs.folder import RunFolder
 
 STEPS = 30
@@ -53,7 +55,18 @@ def test_too_few_windows_for_a_ridge_regression_leave_the_path_out_and_are_said(
     assert folder.load_config().model.linear_path == "off"
 
 
-@pytest.mark.parametrize("policy", ["forward", "mean", "zero"])
+def test_a_last_value_that_stands_in_for_a_missing_target_is_what_the_path_goes_on_from(run) -> None:
+    def target(step: int) -> float | None:
+        return None if step % 4 == 1 else 100.0 + 10.0 * step
+
+    folder, _ = run(target, "--missing", "forward", "--linear-path", "last-value", "--epochs", "0")
+    assert "y.missing" not in folder.load_effective_schema().group("historical").real
+    windows, model = folder.load_check_windows(), folder.load_fp32_model()
+    found = raw_quantiles(model, folder.load_preprocessing().scaling(), windows)[..., 1]
+    assert torch.allclose(found, windows.historical[:, -1:, 0].expand_as(found), rtol=1e-5)
+
+
+@pytest.mark.parametrize("policy", ["mean", "zero"])
 def test_missing_targets_are_marked_and_left_out_of_the_level(run, policy: str) -> None:
     folder, said = run(lambda step: None if step % 4 == 1 else 100.0 + step % 5, "--missing", policy)
     assert "y.missing" in folder.load_effective_schema().group("historical").real

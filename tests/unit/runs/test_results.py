@@ -71,7 +71,7 @@ def test_the_gain_is_that_of_the_median_over_the_strongest_simple_forecast():
     ("qat", "said"),
     [
         pytest.param(0.8, "QAT beats the strongest simple forecast, a ridge regression, by 20.0%", id="better"),
-        pytest.param(1.1, "QAT does not beat the strongest simple forecast, a ridge regression, whose", id="worse"),
+        pytest.param(1.1, "a ridge regression, and its q-risk P50 is 10.0% higher.", id="worse"),
         pytest.param(1.0001, "QAT is as good as the strongest simple forecast, a ridge regression,", id="equal"),
     ],
 )
@@ -92,6 +92,13 @@ def test_the_sentence_says_who_is_better_and_what_to_try(qat, said):
 def test_the_strongest_simple_forecast_is_named(strongest, season, named):
     risks = {"qat": (0.3, 0.8, 0.4), RIDGE: (0.4, 3.0, 0.5), NAIVE: (0.5, 2.0, 0.6), strongest: (0.5, 1.0, 0.6)}
     assert f"simple forecast, {named}, by" in results(q_risk=risks, season=season).sentence()
+
+
+def test_with_a_season_of_one_step_the_last_value_is_named_in_the_table_too():
+    risks = {"qat": (0.3, 0.8, 0.4), NAIVE: (0.5, 1.0, 0.6)}
+    text = printed(results(q_risk=risks, season=1))
+    assert "against last value" in text
+    assert "seasonal naive" not in text
 
 
 def test_the_tables_hold_every_forecast_and_coverage():
