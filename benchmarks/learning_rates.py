@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 from plain_tft import PlainTFT
@@ -42,21 +42,27 @@ def main() -> None:
     """Train and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--hidden", default="16,64", help="hidden sizes (default: 16,64)")
-    parser.add_argument("--steps", type=int, default=1000, help="of each training (default: 1000)")
+    parser.add_argument("--steps", type=int, default=800, help="of each training (default: 800)")
     parser.add_argument("--seeds", type=int, default=2, help="trainings of each kind (default: 2)")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
-    sizes = [int(size) for size in arguments.hidden.split(",")]
-    found = {hidden: compare(hidden, arguments.steps, arguments.seeds) for hidden in sizes}
+    found = {size: compare(int(size), arguments.steps, arguments.seeds) for size in arguments.hidden.split(",")}
     if arguments.json:
-        print(json.dumps({"noise": noise_loss(), "losses": found}, indent=2))
+        print(
+            json.dumps(
+                {"noise": noise_loss(), "losses": {size: dict(kinds) for size, kinds in found.items()}}, indent=2
+            )
+        )
         return
     print(f"Validation loss after {arguments.steps} steps; the noise alone has {noise_loss():.3f}\n")
-    names = list(next(iter(found.values())))
+    names = ["plain", *(f"ours, share {share:g}" for share in SHARES)]
     print("\n".join([f"| hidden | {' | '.join(names)} |", f"| ---: |{' ---: |' * len(names)}"]))
-    for hidden, losses in found.items():
-        print(f"| {hidden} | {' | '.join(map(cell, losses.values()))} |")
+    for size, kinds in found.items():
+        print(f"| {size}", end="", flush=True)
+        for _, losses in kinds:
+            print(f" | {cell(losses)}", end="", flush=True)
+        print(" |")
 
 
 def cell(losses: list[float]) -> str:
@@ -64,16 +70,11 @@ def cell(losses: list[float]) -> str:
     return f"{statistics.mean(losses):.3f} ({', '.join(f'{loss:.3f}' for loss in losses)})"
 
 
-def compare(hidden: int, steps: int, seeds: int) -> dict[str, list[float]]:
-    """Return the validation loss of each seed for the plain model, and for ours with each share of the multiples."""
-    kinds: dict[str, tuple[Callable[[TemporalFusionTransformer], nn.Module], float]] = {
-        "plain": (PlainTFT.beside, 1.0),
-        **{f"ours, share {share:g}": (lambda model: model, share) for share in SHARES},
-    }
-    return {
-        name: [trained(make(new_model(hidden, seed)), share, steps, seed) for seed in range(seeds)]
-        for name, (make, share) in kinds.items()
-    }
+def compare(hidden: int, steps: int, seeds: int) -> Iterator[tuple[str, list[float]]]:
+    """Yield the validation loss of each seed for the plain model, then for ours with each share of the multiples."""
+    yield "plain", [trained(PlainTFT.beside(new_model(hidden, seed)), 1.0, steps, seed) for seed in range(seeds)]
+    for share in SHARES:
+        yield f"{share:g}", [trained(new_model(hidden, seed), share, steps, seed) for seed in range(seeds)]
 
 
 def new_model(hidden: int, seed: int) -> TemporalFusionTransformer:
