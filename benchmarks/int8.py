@@ -89,13 +89,13 @@ SETS = (
         "vic_electricity.parquet",
         "--time time --target demand --id series_id --known holiday:category --observed temperature "
         "--calendar hour,day_of_week:category --validation-from 2014-07-01 --test-from 2014-10-01 --history 96 "
-        f"--horizon 48 --seasonal-difference 48 --epochs 10 --batches-per-epoch 100 {SMALL}",
+        f"--horizon 48 --epochs 10 --batches-per-epoch 100 {SMALL}",
     ),
     DataSet(
         "oxford_man_volatility",
         "oxford_man_volatility.parquet",
         "--validation-from 2016-01-01 --test-from 2018-01-01 --history 66 --horizon 5 --dropout 0.2 --season 1 "
-        f"--seasonal-difference 1 --epochs 6 --batches-per-epoch 200 {SMALL}",
+        f"--epochs 6 --batches-per-epoch 200 {SMALL}",
     ),
 )
 

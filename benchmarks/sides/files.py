@@ -34,9 +34,7 @@ Call = Callable[[], object]
 BATCHES = (1, 32)
 INT8, FP32 = "ours, INT8", "ours, FP32"
 SIMULATED_ROWS = 3000
-TRAINING = (
-    "--epochs 1 --batches-per-epoch 30 --qat-epochs 1 --seasonal-difference 0 --use-qat --use-gradient-checkpointing"
-)
+TRAINING = "--epochs 1 --batches-per-epoch 30 --qat-epochs 1 --use-qat --use-gradient-checkpointing"
 LEAST_ROUNDS = 5
 
 

@@ -53,17 +53,17 @@ SETS = (
         "vic_electricity",
         "--time time --target demand --id series_id --known holiday:category --observed temperature "
         "--calendar hour,day_of_week:category --validation-from 2014-07-01 --test-from 2014-10-01 --history 96 "
-        "--horizon 48 --seasonal-difference 48 --hidden 32 --epochs 8 --batches-per-epoch 60",
+        "--horizon 48 --hidden 32 --epochs 8 --batches-per-epoch 60",
     ),
     DataSet(
         "stallion_beverages",
         "--validation-from 2017-01-01 --test-from 2017-07-01 --history 24 --horizon 6 --hidden 16 --dropout 0.2 "
-        "--seasonal-difference 1 --epochs 5 --batches-per-epoch 80",
+        "--epochs 5 --batches-per-epoch 80",
     ),
     DataSet(
         "oxford_man_volatility",
         "--validation-from 2016-01-01 --test-from 2018-01-01 --history 66 --horizon 5 --hidden 32 --dropout 0.2 "
-        "--season 1 --seasonal-difference 1 --epochs 6 --batches-per-epoch 100",
+        "--season 1 --epochs 6 --batches-per-epoch 100",
     ),
 )
 COMMON = "--batch-size 64"
