@@ -69,6 +69,29 @@ def run(library: str, train: Callable[[Job], Forecaster]) -> None:
     answers.write(json.dumps({"version": version(library), **took}) + "\n")
 
 
+def best_weights(callback: type, monitor: str) -> Any:
+    """Return a callback of Lightning's that keeps the weights with the lowest validation loss, as `state`.
+
+    Args:
+        callback: the class Callback of the Lightning that the library uses.
+        monitor: what Lightning calls the validation loss.
+    """
+
+    class BestWeights(callback):  # type: ignore[misc]
+        """Copies the weights where the loss is the lowest so far."""
+
+        loss, state = float("inf"), None
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            """Compare, and copy."""
+            found = trainer.callback_metrics.get(monitor)
+            if not trainer.sanity_checking and found is not None and float(found) < self.loss:
+                self.loss = float(found)
+                self.state = {name: one.detach().clone() for name, one in pl_module.state_dict().items()}
+
+    return BestWeights()
+
+
 def trainer_options() -> dict[str, Any]:
     """Return how Lightning is asked to train: on the processor and in silence."""
     return {

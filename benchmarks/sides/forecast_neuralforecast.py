@@ -12,13 +12,22 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytorch_lightning as lightning
-import torch
 from neuralforecast.losses.pytorch import MQLoss
 from neuralforecast.models import TFT
 from neuralforecast.tsdataset import TimeSeriesDataset
-from pytorch_lightning.callbacks import Callback, ModelCheckpoint
+from pytorch_lightning.callbacks import Callback
 
-from sides.forecast_job import DROPOUT, FORECAST_BATCH, HEADS, Forecaster, Job, Quantiles, run, trainer_options
+from sides.forecast_job import (
+    DROPOUT,
+    FORECAST_BATCH,
+    HEADS,
+    Forecaster,
+    Job,
+    Quantiles,
+    best_weights,
+    run,
+    trainer_options,
+)
 from sides.forecast_rows import TEST, VALIDATION, Ints, Rows
 from sides.forecast_sets import BATCH, QUANTILES
 
@@ -42,13 +51,13 @@ class SparseValidation(Callback):
 
 
 def train(job: Job) -> Forecaster:
-    """Train, take the checkpoint with the lowest validation loss, and return its forecaster."""
+    """Train, take the weights with the lowest validation loss, and return their forecaster."""
     rows, one = job.rows, job.rows.of
     frame, static = frame_of(rows), static_of(rows)
     flags = [name for column in one.known_categories for name in rows.one_hot(column)]
     validation = np.bincount(rows.series, rows.part == VALIDATION)
     every = -(-len(rows.windows(VALIDATION)) // len(rows.validated))
-    best = ModelCheckpoint(monitor="ptl/val_loss", dirpath=job.folder, save_top_k=1)
+    best = best_weights(Callback, "ptl/val_loss")
     model = TFT(
         h=one.horizon,
         input_size=one.history,
@@ -66,13 +75,12 @@ def train(job: Job) -> Forecaster:
         training_data_availability_threshold=1.0,  # whole windows, as everywhere
         val_check_steps=job.check_every,
         random_seed=job.seed + 1,
-        enable_checkpointing=True,
         callbacks=[best, SparseValidation(every)],
         **trainer_options(),
     )
     # The library cuts every series the same number of rows before its end: no row of a later part is ever trained on.
     model.fit(dataset(frame[rows.part <= VALIDATION], static), val_size=int(validation.max()))
-    model.load_state_dict(torch.load(best.best_model_path, weights_only=False)["state_dict"])
+    model.load_state_dict(best.state)
     return partial(forecasts, model, frame[rows.part <= TEST], static, rows)
 
 

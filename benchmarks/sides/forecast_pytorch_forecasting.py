@@ -11,12 +11,22 @@ from typing import Any
 import lightning.pytorch as lightning
 import numpy as np
 import pandas as pd
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 from pytorch_forecasting import GroupNormalizer, TemporalFusionTransformer, TimeSeriesDataSet
 from pytorch_forecasting.data import NaNLabelEncoder
 from pytorch_forecasting.metrics import QuantileLoss
 
-from sides.forecast_job import DROPOUT, FORECAST_BATCH, HEADS, Forecaster, Job, Quantiles, run, trainer_options
+from sides.forecast_job import (
+    DROPOUT,
+    FORECAST_BATCH,
+    HEADS,
+    Forecaster,
+    Job,
+    Quantiles,
+    best_weights,
+    run,
+    trainer_options,
+)
 from sides.forecast_rows import TEST, TRAINING, Ints, Rows
 from sides.forecast_sets import BATCH, QUANTILES
 
@@ -25,7 +35,7 @@ BEVERAGES = "stallion_beverages"
 
 
 def train(job: Job) -> Forecaster:
-    """Train, take the checkpoint with the lowest validation loss, and return its forecaster."""
+    """Train, take the weights with the lowest validation loss, and return their forecaster."""
     lightning.seed_everything(job.seed)
     rows, one = job.rows, job.rows.of
     frame, more = beverages(rows) if one.name == BEVERAGES else usual(rows)
@@ -54,12 +64,13 @@ def train(job: Job) -> Forecaster:
         log_interval=-1,
         **more["model"],
     )
-    best = ModelCheckpoint(monitor="val_loss", dirpath=job.folder, save_top_k=1)
+    best = best_weights(Callback, "val_loss")
     trainer = lightning.Trainer(
         max_steps=job.steps,
         val_check_interval=job.check_every,
         check_val_every_n_epoch=None,
         callbacks=[best],
+        enable_checkpointing=False,
         **trainer_options(),
     )
     trainer.fit(
@@ -67,7 +78,7 @@ def train(job: Job) -> Forecaster:
         training.to_dataloader(train=True, batch_size=BATCH),
         validated.to_dataloader(train=False, batch_size=FORECAST_BATCH),
     )
-    model = TemporalFusionTransformer.load_from_checkpoint(best.best_model_path, weights_only=False)
+    model.load_state_dict(best.state)
     return lambda: forecasts(model, scored, rows)
 
 
