@@ -26,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from sides.figure_table import table_of
 from sides.forecast_kept import PEERS, Keeper, Kept, Wanted
 from sides.forecast_ours import FP32, INT8, QAT, our_scores
 from sides.forecast_rows import read_rows
@@ -226,21 +227,8 @@ def _cells(scores: tuple[Score, ...]) -> Iterator[str]:
 
 
 def figure_table(result: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the figures that are one number each."""
-    yield from ("| figure | key | reached |", "| --- | --- | ---: |")
-    for key, words in KEYS.items():
-        for case, value in _cases(result[key]):
-            reached = "not measured" if value is None else f"{value:.4g}"
-            yield f"| {f'{words}, {case}' if case else words} | `{key}` | {reached} |"
-
-
-def _cases(value: Any, name: str = "") -> Iterator[tuple[str, float | None]]:
-    """Yield the numbers of a figure with what each is for: the keys on the way to it."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _cases(one, f"{name} {key}".strip())
-    else:
-        yield name, value
+    """Return the lines of the figures that are one number each."""
+    return table_of(result, KEYS)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from typing import Any
 
 import onnxruntime as ort
 import torch
+from sides.figure_table import table_of
 from sides.files import BATCHES, FP32, INT8, TimedFiles, timed_files
 from sides.ours_shape import synthetic_step
 from sides.process import Program, Timed, peak_of_steps, peer_programs, timed_steps
@@ -259,25 +260,7 @@ def _side_table(found: Found) -> Iterator[str]:
 
 
 def _figure_table(result: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("| figure | key | reached |", "| --- | --- | ---: |")
-    for key, words in KEYS.items():
-        for case, value in _cases(result[key]):
-            yield f"| {f'{words}, {case}' if case else words} | `{key}` | {_text(value)} |"
-
-
-def _cases(value: Any, name: str = "") -> Iterator[tuple[str, float | None]]:
-    """Yield the numbers of a figure with what each is for: the keys on the way to it."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            yield from _cases(one, f"{name} {key}".strip())
-    else:
-        yield name, value
-
-
-def _text(value: float | None) -> str:
-    if value is None:
-        return "not measured"
-    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}"
+    return table_of(result, KEYS)
 
 
 def _quality_table(found: Found) -> Iterator[str]:
