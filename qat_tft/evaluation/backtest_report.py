@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qat_tft.evaluation.naive import LAST_VALUE
-from qat_tft.evaluation.names import LAST, NAIVE, TITLES, quantile_name
+from qat_tft.evaluation.names import LAST, NAIVE, TITLES, quantile_name, risk_text, share_text
 from qat_tft.evaluation.rolling_origins import ModelScores
 from qat_tft.evaluation.scores import nearest_to_median
 
@@ -103,7 +103,7 @@ class BacktestReport:
             table.add_column(name, justify="right")
         for model, scores in self.scores.items():
             found = scores.overall
-            risks = (_risk(risk) for risk in found.q_risk)
+            risks = (risk_text(risk) for risk in found.q_risk)
             table.add_row(self._title(model), *risks, _number(found.mae), _ratio(found.mase), _number(found.bias))
         return table
 
@@ -117,7 +117,7 @@ class BacktestReport:
         for model, scores in self.scores.items():
             found = scores.overall
             shares = [*found.coverage, *([found.interval] if outer else [])]
-            table.add_row(self._title(model), *map(_share, shares))
+            table.add_row(self._title(model), *map(share_text, shares))
         return table
 
     def _by_step(self) -> Table:
@@ -125,7 +125,7 @@ class BacktestReport:
         chosen = _even(len(steps), _SHOWN_STEPS)
         table = self._models_table("step", f"q-risk {quantile_name(self.levels[middle])} by step")
         for step in chosen:
-            risks = (_risk(scores.steps[step].q_risk[middle]) for scores in self.scores.values())
+            risks = (risk_text(scores.steps[step].q_risk[middle]) for scores in self.scores.values())
             table.add_row(str(step + 1), *risks)
         return table
 
@@ -137,7 +137,7 @@ class BacktestReport:
         table = self._models_table("series", f"q-risk {quantile_name(self.levels[middle])} of {whose}")
         table.add_column(f"MASE {self._title(next(iter(self.scores)))}", justify="right")
         for place in order:
-            risks = (_risk(scores.series[place].q_risk[middle]) for scores in self.scores.values())
+            risks = (risk_text(scores.series[place].q_risk[middle]) for scores in self.scores.values())
             table.add_row(self.series[place], *risks, _ratio(first[place].mase))
         return table
 
@@ -154,20 +154,12 @@ class BacktestReport:
         return table
 
 
-def _risk(value: float | None) -> str:
-    return "-" if value is None else f"{value:.5f}"
-
-
 def _ratio(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
 def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.5g}"
-
-
-def _share(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1%}"
 
 
 def _or_least(value: float | None) -> float:

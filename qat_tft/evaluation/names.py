@@ -24,3 +24,13 @@ def quantile_name(level: float) -> str:
 def signed_percent(share: float, digits: int = 1) -> str:
     """Return a share as percent with its sign, with a real minus sign."""
     return f"{share * 100:+.{digits}f} %".replace("-", "\N{MINUS SIGN}")
+
+
+def risk_text(risk: float | None) -> str:
+    """Return a q-risk as tables show it; a dash where it is undefined."""
+    return "-" if risk is None else f"{risk:.5f}"
+
+
+def share_text(share: float | None) -> str:
+    """Return a share as tables show it; a dash where it is undefined."""
+    return "-" if share is None else f"{share:.1%}"

@@ -10,7 +10,17 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qat_tft.evaluation.names import LAST, NAIVE, RIDGE, SIMPLE, TITLES, quantile_name, signed_percent
+from qat_tft.evaluation.names import (
+    LAST,
+    NAIVE,
+    RIDGE,
+    SIMPLE,
+    TITLES,
+    quantile_name,
+    risk_text,
+    share_text,
+    signed_percent,
+)
 
 _NOTICEABLE = 5e-4
 """Share of q-risk below which two forecasts are called equally good: it would be printed as 0.0 %."""
@@ -114,7 +124,7 @@ class RunResults:
         if simple is not None:
             table.add_column(f"{names[self.middle]} against {self._title(simple)}", justify="right")
         for name, risks in self.q_risk.items():
-            cells = [_risk(risk) for risk in risks]
+            cells = [risk_text(risk) for risk in risks]
             if simple is not None:
                 gain = self.gain(name)
                 cells.append("" if name == simple or gain is None else signed_percent(-gain))
@@ -128,7 +138,7 @@ class RunResults:
         for name in names:
             table.add_column(name, justify="right")
         for name, shares in self.coverage.items():
-            table.add_row(self._title(name), *map(_share, shares))
+            table.add_row(self._title(name), *map(share_text, shares))
         return table
 
     def sentence(self) -> str:
@@ -160,11 +170,3 @@ def _by_forecast(value: dict[str, dict[str, float | None]]) -> dict[str, tuple[f
         name: tuple(None if one is None else float(one) for one in by_level.values())
         for name, by_level in value.items()
     }
-
-
-def _risk(risk: float | None) -> str:
-    return "-" if risk is None else f"{risk:.5f}"
-
-
-def _share(share: float | None) -> str:
-    return "-" if share is None else f"{share:.1%}"
