@@ -24,8 +24,8 @@ from qat_tft.evaluation.window_forecasts import even_indices
 from qat_tft.model.frame import Frame
 from qat_tft.model.loss import pinball
 
-MEAN, LAST, SEASON = "ridge", "last-value", "seasonal-naive"
-"""What a linear path is called by its anchor: the window's mean, its last value, the value one season before."""
+MEAN, LAST, SEASON = "mean", "last-value", "seasonal-naive"
+"""The anchors: the window's mean, its last value, the value one season before."""
 
 STRENGTHS = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 """Strengths tried, as shares of the mean diagonal of the normal equations."""
@@ -52,7 +52,7 @@ class LinearForecast:
     """One candidate.
 
     Attributes:
-        anchor: `ridge`, `last-value` or `seasonal-naive`.
+        anchor: `mean`, `last-value` or `seasonal-naive`.
         strength: of the ridge around it; infinite where the anchor itself is the forecast.
         weight: W, float64 [F, T].
         offsets: o, float64 [F, Q], ascending.

@@ -83,10 +83,10 @@ class FittedFrame:
     too_few: str = ""
 
     def choice(self, model: ModelConfig) -> PathChoice:
-        """Return what the configuration says once the path is chosen."""
+        """Return what the configuration says once the path is chosen; it chooses the same path on the same data."""
         if self.path is None:
             return "off"
-        return cast(PathChoice, self.path.anchor)
+        return cast(PathChoice, self.path.anchor) if self.path.is_simple else "ridge"
 
     def put(self, model: TemporalFusionTransformer) -> None:
         """Write floor and linear path into a new model."""
@@ -144,9 +144,7 @@ def fit_frame(data: RunData, config: RunConfig) -> FittedFrame:
         return FittedFrame(scales, (), None, None, season, _too_few(data))
     if config.model.normalize != "window":
         candidates = linear_forecasts(data, config, frame_for(data, FrameShape()), season)
-    wanted = [one for one in candidates if config.model.linear_path in ("auto", one.anchor)]
-    if config.model.linear_path in (LAST, SEASON):
-        wanted = [one for one in wanted if one.is_simple]
+    wanted = [one for one in candidates if _is_wanted(one, config.model.linear_path)]
     if not wanted:
         raise ConfigError(
             f"a season of {season} rows gives no linear path over a history of {config.model.history}",
@@ -155,6 +153,12 @@ def fit_frame(data: RunData, config: RunConfig) -> FittedFrame:
             next_step="Set data.season, lengthen the history, or choose another linear path",
         )
     return FittedFrame(scales, candidates, least(wanted), ridge, season)
+
+
+def _is_wanted(candidate: LinearForecast, choice: PathChoice) -> bool:
+    if choice == "auto":
+        return True
+    return candidate.anchor == choice if candidate.is_simple else choice == "ridge"
 
 
 def linear_forecasts(data: RunData, config: RunConfig, frame: Frame, season: int) -> Sequence[LinearForecast]:

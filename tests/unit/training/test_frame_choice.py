@@ -63,11 +63,18 @@ def test_the_ridge_regression_of_the_results_is_the_best_around_the_mean(data, c
     assert fitted.ridge.forecast.validation_loss == min(ridges)
 
 
-@pytest.mark.parametrize(("wanted", "simple"), [(MEAN, False), (LAST, True), (SEASON, True)])
-def test_the_configuration_can_name_the_path(data, config, wanted, simple):
+@pytest.mark.parametrize("wanted", [LAST, SEASON])
+def test_the_configuration_can_name_a_simple_path(data, config, wanted):
     named = changed(config, model={"linear_path": wanted}, data={"season": 4})
     path = fit_frame(data, named).path
-    assert (path.anchor, path.is_simple) == (wanted, simple)
+    assert (path.anchor, path.is_simple) == (wanted, True)
+
+
+def test_ridge_is_the_best_ridge_regression_around_any_anchor(data, config):
+    fitted = fit_frame(data, changed(config, model={"linear_path": "ridge"}, data={"season": 4}))
+    ridges = [one.validation_loss for one in fitted.candidates if not one.is_simple]
+    assert (fitted.path.is_simple, fitted.path.validation_loss) == (False, min(ridges))
+    assert {one.anchor for one in fitted.candidates if not one.is_simple} == {MEAN, LAST, SEASON}
 
 
 def test_a_season_that_the_history_does_not_hold_is_refused_by_name(data, config):
@@ -79,6 +86,17 @@ def test_a_random_walk_gets_its_last_value_or_a_ridge_around_it(config, schema, 
     walk = np.random.default_rng(0).normal(size=600).cumsum()
     config, data = drifting(config, schema, tmp_path, walk)
     assert fit_frame(data, config).path.anchor == LAST
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.1, 3.0])
+def test_what_a_run_records_chooses_the_same_path_again(config, schema, tmp_path, noise):
+    rng = np.random.default_rng(1)
+    values = rng.normal(size=600).cumsum() + noise * rng.normal(size=600)
+    config, data = drifting(config, schema, tmp_path, values)
+    first = fit_frame(data, config)
+    again = fit_frame(data, changed(config, model={"linear_path": first.choice(config.model)}))
+    assert (again.path.anchor, again.path.strength) == (first.path.anchor, first.path.strength)
+    assert torch.equal(again.path.weight, first.path.weight)
 
 
 @pytest.mark.parametrize("normalize", ["window", "series"])
