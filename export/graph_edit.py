@@ -5,18 +5,27 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from onnx import ModelProto, NodeProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 Constants = dict[str, npt.NDArray[Any]]
+
+PACKED_TYPES = (TensorProto.INT4, TensorProto.INT2)
+"""Types of tensors with several codes a byte."""
 
 
 def constant_values(model: ModelProto) -> Constants:
     """Values of initializers and Constant nodes by name."""
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+    values = {tensor.name: value_of(tensor) for tensor in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
             values[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
     return values
+
+
+def value_of(tensor: TensorProto) -> npt.NDArray[Any]:
+    """Return a tensor's values; codes of 4 and 2 bits as int8."""
+    value = numpy_helper.to_array(tensor)
+    return value.astype(np.int8) if tensor.data_type in PACKED_TYPES else value
 
 
 def producers_of(model: ModelProto) -> dict[str, NodeProto]:

@@ -21,8 +21,13 @@ BATCH = "batch"
 FAR_OUTSIDE = 20.0
 """Training deviations from the training mean beyond which a value is called far outside."""
 
+_NEEDS = {8: "1.18", 4: "1.23", 2: "1.24"}
+"""Fewest bits of a stored weight to the first onnxruntime that casts tensors of so many (docs/decisions/043)."""
+
 Precision = Literal["fp32", "int8"]
 LstmForm = Literal["weights", "dynamic"]
+Store = Literal["packed", "int8"]
+"""How weights of fewer than eight bits are stored."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class ModelMetadata:
             where onnxruntime's integer LSTM computes it, whose ranges depend on all rows of a batch.
         products: ``integer`` where products are those of 8-bit integers, ``float`` where 8-bit weights are multiplied
             in floating point; files of before there was a choice have the former.
+        low_bits: layer to the bits of its weight, where they are fewer than eight.
+        packed: whether those weights are stored in so many bits, or in eight for runtimes that know no fewer.
         quantized_layers: names of the layers that compute on integers.
         float_layers: name and reason of every layer, and every kind of operation, that stayed float.
         weights: SHA-256 of the run folder's weights file from which the graph was made.
@@ -77,6 +84,8 @@ class ModelMetadata:
     target: str = ""
     lstm: LstmForm = "weights"
     products: Products = "integer"
+    low_bits: Mapping[str, int] = field(default_factory=dict)
+    packed: bool = False
     quantized_layers: tuple[str, ...] = ()
     float_layers: tuple[tuple[str, str], ...] = ()
     weights: str = ""
@@ -101,6 +110,9 @@ class ModelMetadata:
                 "target": self.target,
                 "lstm": self.lstm,
                 "products": self.products,
+                "low_bits": dict(self.low_bits),
+                "packed": self.packed,
+                "needs_onnxruntime": self.needs_onnxruntime,
                 "quantized_layers": list(self.quantized_layers),
                 "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
                 "weights": self.weights,
@@ -161,6 +173,8 @@ class ModelMetadata:
             target=fields["target"],
             lstm=lstm,
             products=products,
+            low_bits={name: int(bits) for name, bits in fields.get("low_bits", {}).items()},
+            packed=bool(fields.get("packed", False)),
             quantized_layers=tuple(fields["quantized_layers"]),
             float_layers=tuple((layer["name"], layer["reason"]) for layer in fields["float_layers"]),
             weights=fields["weights"],
@@ -173,6 +187,16 @@ class ModelMetadata:
                 for column, limits in fields.get("usual", {}).items()
             },
         )
+
+    @property
+    def bits(self) -> int:
+        """Fewest bits of a weight; 32 of a file in floating point."""
+        return 32 if self.kind == "fp32" else min(self.low_bits.values(), default=8)
+
+    @property
+    def needs_onnxruntime(self) -> str:
+        """The first onnxruntime that runs the file, as its version text."""
+        return _NEEDS[self.bits] if self.packed else _NEEDS[8]
 
     def inputs(self) -> tuple[InputSpec, ...]:
         """The inputs of the file in their order; a group without columns of a kind has no input for it."""

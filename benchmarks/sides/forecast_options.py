@@ -42,7 +42,7 @@ class Ours:
 
 
 OURS = {
-    "stallion_beverages": Ours(choices="--learning-rate 1e-3"),
+    "stallion_beverages": Ours(choices="--learning-rate 5e-4"),
     "bike_sharing_hourly": Ours(
         roles="--time time --target cnt --id series_id --known season:category,month:category,weekday:category,"
         "hour:category,holiday:category,working_day:category,weather:category,temp_c,feel_temp_c,humidity,wind_speed",
@@ -57,6 +57,7 @@ OURS = {
     "vic_electricity": Ours(
         roles="--time time --target demand --id series_id --observed temperature "
         "--known holiday:category,half_hour_of_day,day_of_week:category --calendar month",
+        choices="--learning-rate 6e-3",
     ),
     "oxford_man_volatility": Ours(choices="--learning-rate 1e-3"),
 }

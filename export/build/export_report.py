@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from qat_tft.evaluation.names import integer_name
 from qat_tft.quantization.products import INTEGER_STORAGE, Products
 
 GRAPH_IS_LARGER = "the graph of so small a model is larger than its weights"
@@ -35,7 +36,9 @@ class ExportResult:
         run: the run folder.
         files: in the order in which they were written.
         target: target profile of the INT8 file; empty without one.
-        products: whether the INT8 file's products are on integers, or in floating point over weights of 8 bits.
+        products: whether the INT8 file's products are on integers, or in floating point over stored weights.
+        bits: fewest bits of a weight; packed: whether the file stores it in so few.
+        needs_onnxruntime: the first onnxruntime that runs the file.
         quantized_layers: names of the layers that became integer.
         float_layers: name and reason of each layer, and kind of operation, that stayed float in the INT8 file.
         seconds: wall time of the whole export.
@@ -45,6 +48,9 @@ class ExportResult:
     files: tuple[ExportedFile, ...]
     target: str
     products: Products
+    bits: int
+    packed: bool
+    needs_onnxruntime: str
     quantized_layers: tuple[str, ...]
     float_layers: tuple[tuple[str, str], ...]
     seconds: float
@@ -66,6 +72,9 @@ class ExportResult:
             ],
             "target": self.target,
             "products": self.products,
+            "weight_bits": self.bits,
+            "packed": self.packed,
+            "needs_onnxruntime": self.needs_onnxruntime,
             "quantized_layers": list(self.quantized_layers),
             "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
             "seconds": round(self.seconds, 1),
@@ -79,11 +88,21 @@ class ExportResult:
             files.add_row(str(file.path), *cells)
         if not self.float_layers:
             return [files]
-        title = f"{len(self.quantized_layers)} layers are INT8 ({self.target})"
+        name = integer_name(self.bits)
+        title = f"{len(self.quantized_layers)} layers are {name} ({self.target})"
         if self.products == "float":
-            title = f"INT8 ({self.target}): {INTEGER_STORAGE}"
-        notes = [Text(f"Note: {larger}.", style="yellow") for larger in self._larger()]
+            title = f"{name} ({self.target}): {INTEGER_STORAGE}"
+        notes = [Text(f"Note: {note}.", style="yellow") for note in (*self._larger(), *self._few_bits())]
         return [files, *notes, float_table(reasons_to_names(self.float_layers), title)]
+
+    def _few_bits(self) -> Iterator[str]:
+        if self.packed:
+            yield (
+                f"weights have as few as {self.bits} bits, and the file needs onnxruntime {self.needs_onnxruntime} or "
+                "later; --store int8 writes one for older ones"
+            )
+        elif self.bits < 8:
+            yield f"weights of as few as {self.bits} bits are stored in 8, for runtimes that know no smaller tensors"
 
     def _larger(self) -> Iterator[str]:
         sizes = {file.kind: file.bytes for file in self.files}

@@ -11,6 +11,7 @@ from onnx import ModelProto
 
 from qat_tft.errors import ExportError
 from qat_tft.export.build.contract import RawForecaster, example_inputs
+from qat_tft.export.build.graph_rules import STANDARD_DOMAINS
 from qat_tft.export.build.passes.cleanup import remove_full_range_clips, strip
 from qat_tft.export.build.passes.drop_unit_axes import drop_unit_axes
 from qat_tft.export.build.passes.fold_rearrangements import fold_rearrangements
@@ -22,6 +23,7 @@ from qat_tft.export.build.passes.lstm_weights import (
     order_lstm_weights,
     squeeze_outputs,
 )
+from qat_tft.export.build.passes.pack_codes import pack_codes
 from qat_tft.export.build.passes.rewrite import rewrite_patterns
 from qat_tft.export.build.passes.shorten_names import shorten_names
 from qat_tft.export.build.passes.widen_rows import widen_rows
@@ -30,6 +32,7 @@ from qat_tft.quantization.scheme import scheme_for
 
 OPSET = 20  # the last one whose QuantizeLinear every onnxruntime since 1.17 fuses
 IR_VERSION = 10  # onnxruntime reads IR versions up to its own; 10 is read since 1.18
+_PACKED_VERSIONS = {4: (21, 10), 2: (25, 13)}  # opset and IR version that first know tensors of so many bits
 _EXAMPLE_BATCH = 3  # a batch of 1 would be frozen into the graph
 _TALKATIVE = ("torch.onnx", "onnxscript", "onnx_ir")
 
@@ -72,11 +75,22 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
         multiply_integers(graph)
     shorten_names(graph)
     graph.ir_version = IR_VERSION
+    if metadata.packed:
+        pack_codes(graph, metadata.low_bits)
+        _raise_versions(graph, *_PACKED_VERSIONS[metadata.bits])
     entry = graph.metadata_props.add()
     entry.key, entry.value = METADATA_KEY, metadata.to_text()
     _refuse_other_signature(graph, metadata)
     onnx.checker.check_model(graph)
     return graph
+
+
+def _raise_versions(graph: ModelProto, opset: int, ir_version: int) -> None:
+    # The operators of the graph mean the same from opset 20 on; what later ones add are types.
+    for entry in graph.opset_import:
+        if entry.domain in STANDARD_DOMAINS:
+            entry.version = opset
+    graph.ir_version = ir_version
 
 
 def _place_weights(graph: ModelProto, metadata: ModelMetadata) -> None:

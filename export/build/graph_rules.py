@@ -8,9 +8,9 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from qat_tft.errors import CalibrationError, ExportError
-from qat_tft.export.graph_edit import Constants, constant_values
+from qat_tft.export.graph_edit import PACKED_TYPES, Constants, constant_values, value_of
 
-INTEGER_WEIGHTS = (TensorProto.INT8, TensorProto.UINT8)
+INTEGER_WEIGHTS = (TensorProto.INT8, TensorProto.UINT8, *PACKED_TYPES)
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16)
 STANDARD_DOMAINS = ("", "ai.onnx")
 
@@ -19,10 +19,16 @@ _AGAIN = "This is a bug in the exporter, not in your data: please report it with
 
 @dataclass(frozen=True)
 class WeightBytes:
-    """Bytes of a file's initializers: 8-bit matrices, and everything in floating point."""
+    """Bytes of a file's initializers: matrices of integers, and everything in floating point.
 
-    int8: int
+    Attributes:
+        integer, floating: bytes of each.
+        codes: how many integers the matrices hold.
+    """
+
+    integer: int
     floating: int
+    codes: int
 
 
 def weight_bytes(model: ModelProto) -> WeightBytes:
@@ -32,8 +38,10 @@ def weight_bytes(model: ModelProto) -> WeightBytes:
         if tensor.data_type in FLOATS:
             sizes["float"] += numpy_helper.to_array(tensor).nbytes
         elif tensor.data_type in INTEGER_WEIGHTS and len(tensor.dims) > 1:  # vectors are zero points
-            sizes["int8"] += numpy_helper.to_array(tensor).nbytes
-    return WeightBytes(int8=sizes["int8"], floating=sizes["float"])
+            codes = value_of(tensor)
+            sizes["codes"] += codes.size
+            sizes["integer"] += len(tensor.raw_data) if tensor.data_type in PACKED_TYPES else codes.nbytes
+    return WeightBytes(integer=sizes["integer"], floating=sizes["float"], codes=sizes["codes"])
 
 
 def unchanged_bytes(model: ModelProto) -> int:
@@ -70,24 +78,24 @@ def foreign_operators(model: ModelProto) -> list[str]:
     return sorted({f"{n.domain}:{n.op_type}" for n in model.graph.node if n.domain not in STANDARD_DOMAINS})
 
 
-def verify_integer_graph(model: ModelProto, *, int8_weights: int) -> None:
+def verify_integer_graph(model: ModelProto, *, codes: int) -> None:
     """Refuse an INT8 graph that is not one.
 
     Args:
         model: the finished graph.
-        int8_weights: how many elements the 8-bit weights of the traced model have together.
+        codes: how many elements the integer weights of the traced model have together.
 
     Raises:
         CalibrationError: a scale is not a positive finite number.
-        ExportError: a weight is stored as float behind a QuantizeLinear, or not every 8-bit weight of the
-            model has become an 8-bit initializer.
+        ExportError: a weight is stored as float behind a QuantizeLinear, or not every integer weight of the
+            model has become an initializer of integers.
     """
     _refuse_bad_scales(model)
     _refuse_quantized_constants(model)
-    stored = weight_bytes(model).int8
-    if not stored or stored != int8_weights:
+    stored = weight_bytes(model).codes
+    if not stored or stored != codes:
         raise ExportError(
-            f"the graph stores {stored} 8-bit weights, the model has {int8_weights}",
+            f"the graph stores {stored} integer weights, the model has {codes}",
             next_step=_AGAIN,
         )
 

@@ -19,30 +19,43 @@ from qat_tft.export.build import graph_rules
 from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.build.export_report import ExportedFile, ExportResult
 from qat_tft.export.build.graph import build_graph
-from qat_tft.export.metadata import FAR_OUTSIDE, LstmForm, ModelMetadata, Precision
+from qat_tft.export.metadata import FAR_OUTSIDE, LstmForm, ModelMetadata, Precision, Store
 from qat_tft.model.frame import FramedTemporalFusionTransformer
 from qat_tft.model.recurrence import Recurrence
 from qat_tft.quantization.integer import integer_model
 from qat_tft.quantization.prepare import FLOAT_OPERATIONS, FRAME, LSTM_CELL, QATTemporalFusionTransformer
 from qat_tft.quantization.products import INTEGER_STORAGE
-from qat_tft.quantization.scheme import require_safe, scheme_for
+from qat_tft.quantization.scheme import FEW_BITS_UNSHOWN, TARGETS, Scheme, require_safe, scheme_for
+from qat_tft.runs import layout
 from qat_tft.runs.files import read_bytes
 from qat_tft.runs.folder import RunFolder
 
 _PACKAGES = ("qat-tft", "torch", "onnx", "onnxscript")
 
 
-def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: LstmForm = "weights") -> ExportResult:
-    """Write ``model.fp32.onnx`` and, with ``int8``, ``model.int8.onnx`` into a run folder.
+def export_run(
+    run: RunFolder,
+    *,
+    int8: bool,
+    target: str | None = None,
+    lstm: LstmForm = "weights",
+    store: Store = "packed",
+    weight_bits: int | None = None,
+) -> ExportResult:
+    """Write ``model.fp32.onnx`` and, with ``int8``, the file of the quantization-aware model into a run folder.
+
+    That is ``model.int8.onnx``, or ``model.int4.onnx`` or ``model.int2.onnx`` where weights have so few bits.
 
     Nothing but the folder is needed: the graph is traced with made-up inputs of its shapes. Nothing is written
     before every graph has been verified, and a file appears under its name only when it is complete.
 
     Args:
         run: the run folder.
-        int8: whether to write the INT8 file too.
+        int8: whether to write the file of integers too.
         target: target profile of the INT8 file; by default the one that the model was trained for.
         lstm: what the INT8 file's LSTMs compute on: floating point over int8 weights, or integers of their own.
+        store: ``int8`` writes weights of fewer bits in eight, for runtimes that know no smaller tensors.
+        weight_bits: fewest bits that a weight must have been trained with; None: whatever it was.
 
     Raises:
         RunFolderError: the folder is missing, damaged, or not ours.
@@ -52,8 +65,15 @@ def export_run(run: RunFolder, *, int8: bool, target: str | None = None, lstm: L
         CalibrationError: a range of the model was never observed or is not finite.
     """
     plans = [plan_fp32(run)]
+    if int8 and weight_bits is not None and run.weight_bits != weight_bits:
+        raise ExportError(
+            f"this run was trained with weights of {run.weight_bits} bits, not {weight_bits}",
+            where=str(run.path),
+            allowed=f"--weight-bits {run.weight_bits}",
+            next_step=f"Train with --weight-bits {weight_bits}: other codes are another model",
+        )
     if int8:
-        plans.append(plan_int8(run, target, lstm))
+        plans.append(plan_int8(run, target, lstm, store))
     return write_plans(run, plans)
 
 
@@ -71,7 +91,9 @@ def plan_fp32(run: RunFolder) -> ExportPlan:
     return ExportPlan(run.load_fp32_model().folded(), _metadata_of(run), run.onnx_file("fp32"))
 
 
-def plan_int8(run: RunFolder, target: str | None = None, lstm: LstmForm = "weights") -> ExportPlan:
+def plan_int8(
+    run: RunFolder, target: str | None = None, lstm: LstmForm = "weights", store: Store = "packed"
+) -> ExportPlan:
     """Return the plan of the INT8 file; arguments and errors are those of `export_run`."""
     qat = run.load_qat_model()
     wanted = qat.scheme if target is None else scheme_for(target)
@@ -91,17 +113,34 @@ def plan_int8(run: RunFolder, target: str | None = None, lstm: LstmForm = "weigh
             allowed="--lstm dynamic for x86 and x86-vnni; --lstm weights for every target",
             next_step="Export without --lstm dynamic",
         )
+    low_bits = qat.low_bits()
+    if low_bits:
+        _refuse_few_bits(wanted, low_bits, run)
     described = replace(
         _metadata_of(run),
         kind="int8",
         target=wanted.target,
         lstm=lstm,
         products=qat.products,
+        low_bits=low_bits,
+        packed=bool(low_bits) and store == "packed",
         weights=weights_fingerprint(run, "int8"),
         quantized_layers=tuple(qat.quantized_layers()),
         float_layers=(*qat.float_layers(), *_float_operations(qat, lstm)),
     )
-    return ExportPlan(integer_model(qat), described, run.onnx_file("int8"))
+    kind = layout.INTEGER[described.bits if described.packed else 8]
+    return ExportPlan(integer_model(qat), described, run.onnx_file(kind))
+
+
+def _refuse_few_bits(wanted: Scheme, low_bits: Mapping[str, int], run: RunFolder) -> None:
+    if not wanted.few_bits:
+        bits = min(low_bits.values())
+        raise ExportError(
+            f"the target {wanted.target!r} has no weights of {bits} bits: {FEW_BITS_UNSHOWN}",
+            where=str(run.path),
+            allowed=", ".join(name for name in TARGETS if scheme_for(name).few_bits),
+            next_step=f"Train with --weight-bits 8 for {wanted.target}, or export for another target",
+        )
 
 
 def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
@@ -123,6 +162,9 @@ def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
         files=tuple(_describe(graph, plan, sizes) for graph, plan in zip(graphs, plans, strict=True)),
         target=last.target,
         products=last.products,
+        bits=last.bits,
+        packed=last.packed,
+        needs_onnxruntime=last.needs_onnxruntime,
         quantized_layers=last.quantized_layers,
         float_layers=last.float_layers,
         seconds=time.monotonic() - start,
@@ -168,7 +210,7 @@ def _verified(plan: ExportPlan, scaling: Scaling) -> ModelProto:
     lstm_nodes = sum(isinstance(module, Recurrence) for module in model.modules())
     graph_rules.verify_graph(graph, lstm_nodes=lstm_nodes, portable=portable)
     if metadata.kind == "int8":
-        graph_rules.verify_integer_graph(graph, int8_weights=_int8_weights(model))
+        graph_rules.verify_integer_graph(graph, codes=_codes(model))
     if scheme is not None and scheme.explicit_pairs:
         graph_rules.verify_explicit_pairs(graph)
     return graph
@@ -206,7 +248,7 @@ def _describe(graph: ModelProto, plan: ExportPlan, sizes: Mapping[str, int]) -> 
     )
 
 
-def _int8_weights(model: nn.Module) -> int:
+def _codes(model: nn.Module) -> int:
     matrices = (buffer for buffer in model.buffers() if buffer.dtype == torch.int8 and buffer.ndim > 1)
     return sum(matrix.numel() for matrix in matrices)
 

@@ -216,8 +216,8 @@ def _models(run: RunFolder, threads: int | None) -> dict[str, ForecastFunction]:
         models["fp32"] = _FileForecast(run.onnx_file("fp32"), threads)
     else:
         models["fp32"] = _TorchForecast(run.load_fp32_model(), scaling)
-    if (run.onnx_file("int8")).is_file():
-        models["int8"] = _FileForecast(run.onnx_file("int8"), threads)
+    if run.integer_file.is_file():
+        models["int8"] = _FileForecast(run.integer_file, threads)
     elif run.has_qat_weights:
         models["qat"] = _TorchForecast(run.load_qat_model(), scaling)
     return models

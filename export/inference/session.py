@@ -1,5 +1,6 @@
 """Forecasts from an ONNX file alone, with onnxruntime and numpy: nothing here needs torch."""
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -17,6 +18,7 @@ Signature = dict[str, tuple[str, tuple[int | str, ...]]]
 
 _ERRORS_ONLY = 3
 _AGAIN = "It is damaged or not an ONNX file: export it again with `qat-tft export`."
+_NEEDED = re.compile(rb'"needs_onnxruntime": "(\d+\.\d+)"')
 _NULL_CATEGORY = "<null>"  # the name that data/reading/columns.py gives to a null, repeated here to do without torch
 
 
@@ -131,6 +133,7 @@ def _signature(nodes: Iterable[ort.NodeArg]) -> Signature:
 def _open(path: Path, optimized: bool, threads: int | None, graph: Path | None) -> ort.InferenceSession:
     if not path.is_file():
         raise OnnxFileError("there is no such file", where=str(path), next_step="`qat-tft export --int8` writes one.")
+    _refuse_older_runtime(path)
     options = session_options(optimized=optimized, threads=threads)
     if graph is not None:
         options.optimized_model_filepath = str(graph)
@@ -142,6 +145,22 @@ def _open(path: Path, optimized: bool, threads: int | None, graph: Path | None) 
             where=str(path),
             next_step=_AGAIN,
         ) from error
+
+
+def _refuse_older_runtime(path: Path) -> None:
+    # Before the file is loaded: an onnxruntime that does not know a type of tensor says nothing a user can act on.
+    found = _NEEDED.search(path.read_bytes())
+    needed = found[1].decode() if found else ""
+    if needed and _version(ort.__version__) < _version(needed):
+        raise OnnxFileError(
+            f"this file needs onnxruntime {needed} or later, and {ort.__version__} is installed",
+            where=str(path),
+            next_step="Install a later onnxruntime, or export again with --store int8, which every version runs.",
+        )
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 def _refuse_unlike(arrays: Mapping[str, Array], specs: tuple[InputSpec, ...]) -> None:

@@ -32,6 +32,7 @@ from qat_tft.export.verify.runtimes.other import OtherRuntime, other_runtimes
 from qat_tft.export.verify.saturation import saturation
 from qat_tft.export.verify.tensors.against_run import tensors_against_run
 from qat_tft.export.verify.tensors.comparison import TensorReport
+from qat_tft.export.verify.twin import compare_with_twin
 from qat_tft.export.verify.work import integer_share
 from qat_tft.model.loss import q_risk
 from qat_tft.quantization.prepare import LEFT_OUT
@@ -53,7 +54,7 @@ def find_export(run: RunFolder) -> Path:
     Raises:
         OnnxFileError: the run was not exported yet.
     """
-    for file in (run.onnx_file("int8"), run.onnx_file("fp32")):
+    for file in (run.integer_file, run.onnx_file("fp32")):
         if file.is_file():
             return file
     raise OnnxFileError(
@@ -123,6 +124,7 @@ class _Check:
         qat = self.run.load_qat_model() if self.int8 else None
         rows = torch.from_numpy(spread_order(len(windows.target)))  # the first of these were compared
         inputs = partial(window_inputs, windows, metadata=self.metadata)
+        packed = self.metadata.packed and not other_machine
         layers = (
             layer_reports(graph.model, qat, inputs(rows[: most_windows(qat)]), threads=THREADS, modes=modes)
             if qat is not None and not other_machine
@@ -140,6 +142,7 @@ class _Check:
             saturating_products=saturating,
             layers=layers,
             runtimes=self._runtimes(graph, inputs(rows[:OTHER_ROWS]), compared),
+            twin=compare_with_twin(graph.model, inputs(rows[:LARGE_BATCH]), threads=THREADS) if packed else None,
         )
         there = {product.layer for product in graph.products}
         wanted = compared_layers(qat) if qat is not None else []
@@ -175,7 +178,16 @@ class _Check:
 
 def _facts_of(metadata: ModelMetadata) -> FileFacts:
     fits = bool(metadata.target) and scheme_for(metadata.target).pairs_fit
-    return FileFacts(metadata.kind, metadata.target, metadata.lstm != "dynamic", fits, metadata.products)
+    return FileFacts(
+        kind=metadata.kind,
+        target=metadata.target,
+        exact=metadata.lstm != "dynamic",
+        pairs_fit=fits,
+        products=metadata.products,
+        bits=metadata.bits,
+        packed=metadata.packed,
+        needs_onnxruntime=metadata.needs_onnxruntime,
+    )
 
 
 def _contract_breaches(file: ForecastSession) -> Iterator[str]:
@@ -218,6 +230,8 @@ def _metadata_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]
             yield f"the {what} in the file's metadata are not those of {run.path}"
     if metadata.kind == "int8" and metadata.products != config.quantization.products:
         yield f"the file's products are not in the form that quantization.products of {run.path} says"
+    if metadata.kind == "int8" and dict(metadata.low_bits) != run.load_qat_model().low_bits():
+        yield f"the file's weights have other bits than quantization.weight_bits of {run.path} says"
     left_out = {name for name, reason in metadata.float_layers if reason == LEFT_OUT}
     if metadata.kind == "int8" and left_out != set(config.quantization.float_layers):
         yield f"the file leaves other layers in floating point than quantization.float_layers of {run.path} says"
@@ -267,7 +281,7 @@ def _bytes(path: Path, fp32_file: Path, graph: onnx.ModelProto, int8: bool) -> d
     return {
         "fp32_file": fp32_file.stat().st_size if fp32_file.is_file() else None,
         "int8_file": path.stat().st_size if int8 else None,
-        "int8_weights": weights.int8,
+        "int8_weights": weights.integer,
         "float_weights": weights.floating,
         "unchanged": unchanged_bytes(graph),
     }

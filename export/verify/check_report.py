@@ -11,6 +11,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from qat_tft.errors import CheckFailed, some_of
+from qat_tft.evaluation.names import integer_name
 from qat_tft.export.build.export_report import GRAPH_IS_LARGER, float_table
 from qat_tft.export.verify.evidence import Evidence, FileFacts
 from qat_tft.export.verify.metrics import METRICS, Group, Value
@@ -85,6 +86,8 @@ class CheckReport:
             "reasons": [*self.reasons],
             "lstm": self.lstm,
             "products": self.facts.products,
+            "weight_bits": self.facts.bits,
+            "needs_onnxruntime": self.facts.needs_onnxruntime,
             "rows": self.rows,
             "seconds": self.seconds,
             "threads": self.threads,
@@ -99,6 +102,7 @@ class CheckReport:
             "layers": [layer.to_json() for layer in found.layers],
             "missing_layers": [*self.missing_layers],
             "quantized_constants": [*self.quantized_constants],
+            "twin": found.twin and found.twin.to_json(),
             "runtimes": [runtime.to_json() for runtime in found.runtimes],
             "latency_ms": {kind: one and dict(one) for kind, one in self.latency_ms.items()},
         }
@@ -112,11 +116,16 @@ class CheckReport:
         return [*(part for part in parts if part.row_count), *notes, self._verdict()]
 
     def _storage(self) -> Iterator[str]:
+        if self.found.twin is not None:
+            yield (
+                f"weights have as few as {self.facts.bits} bits: the file needs onnxruntime "
+                f"{self.facts.needs_onnxruntime} or later"
+            )
         if self.facts.products == "float":
             yield f"the file has {INTEGER_STORAGE}"
             ratio = self.found.file_ratio
             if ratio is not None and ratio >= 1.0:
-                yield f"the INT8 file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
+                yield f"the {integer_name(self.facts.bits)} file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
 
     def layer_table(self) -> Table:
         """Every layer with integer weights, worst first."""
@@ -193,7 +202,8 @@ class CheckReport:
         return table
 
     def _size_and_speed(self) -> Table:
-        table = Table("size and speed", "FP32", "INT8", "INT8 / FP32")
+        name = integer_name(self.facts.bits if self.facts.kind == "int8" else 8)
+        table = Table("size and speed", "FP32", name, f"{name} / FP32")
         files = self.found.bytes.get("fp32_file"), self.found.bytes.get("int8_file")
         if any(files):
             table.add_row("file, KB", *_pair(*(size and size / 1000 for size in files)))

@@ -8,6 +8,7 @@ from qat_tft.export.verify.layers import LayerReport
 from qat_tft.export.verify.operators import Operators
 from qat_tft.export.verify.runtimes.other import OtherRuntime
 from qat_tft.export.verify.tensors.comparison import TensorReport
+from qat_tft.export.verify.twin import TwinReport
 from qat_tft.quantization.products import Products
 
 GRAPH_BYTES = 256 * 1024
@@ -24,7 +25,10 @@ class FileFacts:
         kind: ``fp32`` or ``int8``; target: its target profile, empty for ``fp32``.
         exact: whether the file rounds where the QAT model does, so that no row depends on the others of its batch.
         pairs_fit: whether the target promises that no two products leave 16 bits.
-        products: ``integer``, or ``float`` where weights of 8 bits are multiplied in floating point.
+        products: ``integer``, or ``float`` where stored weights are multiplied in floating point.
+        bits: fewest bits of a weight; 32 of a file in floating point.
+        packed: whether they are stored in so few.
+        needs_onnxruntime: the first onnxruntime that runs the file.
     """
 
     kind: str
@@ -32,6 +36,9 @@ class FileFacts:
     exact: bool = True
     pairs_fit: bool = False
     products: Products = "integer"
+    bits: int = 8
+    packed: bool = False
+    needs_onnxruntime: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class Evidence:
         saturating_products: integer products in which a CPU without VNNI could saturate.
         layers: every layer with integer weights, with the same input as in the QAT model, worst first.
         runtimes: what other runtimes make of the file.
+        twin: how it differs from the same file with all codes in 8 bits; None where it stores them so itself.
     """
 
     tensors: TensorReport = field(default_factory=TensorReport)
@@ -72,6 +80,7 @@ class Evidence:
     saturating_products: int | None = None
     layers: tuple[LayerReport, ...] = ()
     runtimes: tuple[OtherRuntime, ...] = ()
+    twin: TwinReport | None = None
 
     @property
     def exact_layers(self) -> list[LayerReport]:

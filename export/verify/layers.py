@@ -29,12 +29,11 @@ from qat_tft.export.verify.intermediate_outputs import (
 from qat_tft.export.verify.measures import sqnr_db
 from qat_tft.model.layers import AffineVariables
 from qat_tft.plain import Plain
-from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear, integer_weight
+from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
 from qat_tft.quantization.stored import (
-    STORED,
     StoredAffine,
     StoredLayer,
     StoredLinear,
@@ -142,6 +141,12 @@ def _weight(layer: Layer) -> Tensor:
     return AffineVariables.rows(layer) if isinstance(layer, StoredAffine) else layer.weight
 
 
+def _integer(layer: Layer) -> tuple[Tensor, Tensor]:
+    """Return codes and scales of the weight that the input meets."""
+    rounding = layer.rounding_ih if isinstance(layer, QuantizedLSTM | StoredLSTM) else layer.rounding
+    return rounding.integer(_weight(layer))
+
+
 def _steps_after(layer: Layer) -> int:
     """Return how many nodes belong to a layer after its product."""
     if isinstance(layer, QuantizedVariableLinear):
@@ -215,7 +220,7 @@ def _step(layer: Layer, x: Tensor) -> Tensor:
     """Return the step of each output, shaped to stand against the layer's output."""
     if isinstance(layer, StoredLayer):
         return _step_of_weight(layer) * x.abs().amax()
-    codes, scale = integer_weight(_weight(layer), layer.codes)
+    codes, scale = _integer(layer)
     largest = codes.float().abs().amax(-1) * scale.squeeze(-1)  # [..., out]
     if isinstance(layer, QuantizedVariableLinear):
         return (largest * layer.input.scale.unsqueeze(1)).unsqueeze(1)  # [V, 1, out]
@@ -226,7 +231,7 @@ def _step(layer: Layer, x: Tensor) -> Tensor:
 
 def _step_of_weight(layer: StoredLayer) -> Tensor:
     """Return what one code of the weight is worth for each output, shaped to stand against the layer's output."""
-    _, scale = integer_weight(_weight(layer), STORED)  # [out, 1], [V, out, 1] or [V, 2, 1]
+    _, scale = _integer(layer)  # [out, 1], [V, out, 1] or [V, 2, 1]
     if isinstance(layer, StoredAffine):
         return scale.amax(1, keepdim=True)
     if isinstance(layer, StoredVariableLinear):

@@ -132,6 +132,10 @@ def _on_integers(sign: Literal[">=", "<=", "<"], bound: float) -> Callable[[File
     return lambda facts: Limit(sign, bound) if facts.kind == "int8" and facts.products == "integer" else None
 
 
+def _packed(facts: FileFacts) -> Limit | None:
+    return Limit("<=", 0) if facts.packed else None
+
+
 def _unsaturated(facts: FileFacts) -> Limit | None:
     return Limit("<=", 0) if facts.pairs_fit else None
 
@@ -297,6 +301,32 @@ METRICS: tuple[Metric, ...] = (
         limit=_on_integers(">=", 1),
         group=None,
         breach="onnxruntime computes no product of the file on integers",
+    ),
+    Metric(
+        "twin_differing",
+        "values that differ from the same file in 8 bits",
+        lambda found: None if found.twin is None else found.twin.differing,
+        digits=0,
+        limit=_packed,
+        breach="{value} forecast values differ from those of the same file with all codes in 8 bits",
+    ),
+    Metric(
+        "packed_tensors",
+        "tensors unpacked at every call",
+        lambda found: None if found.twin is None else found.twin.packed,
+        digits=0,
+        limit=_packed,
+        group=None,
+        breach="onnxruntime unpacks {value} tensors of fewer than 8 bits at every call",
+    ),
+    Metric(
+        "missing_products",
+        "products on integers that the same file in 8 bits has",
+        lambda found: None if found.twin is None else found.twin.missing_products,
+        digits=0,
+        limit=_packed,
+        group=None,
+        breach="onnxruntime computes {value} products fewer on integers than of the same file with all codes in 8 bits",
     ),
     Metric(
         "integer_share",

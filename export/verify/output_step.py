@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from qat_tft.quantization.layers import QuantizedLinear, integer_weight
+from qat_tft.quantization.layers import QuantizedLinear
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 
 Steps = npt.NDArray[np.float64]
@@ -22,6 +22,6 @@ def output_step(qat: QATTemporalFusionTransformer) -> Steps | None:
     head = qat.model.head
     if not isinstance(head, QuantizedLinear):
         return None
-    codes, scale = integer_weight(head.weight, head.codes)
+    codes, scale = head.rounding.integer(head.weight)
     weight = codes.double() * scale.double()  # [Q, K]
     return np.asarray((head.input.scale.double() * weight.square().sum(-1).sqrt()).numpy())

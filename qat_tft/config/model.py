@@ -40,8 +40,8 @@ class ModelConfig(Section):
     )
     linear_path: PathChoice = Field(
         default="auto",
-        description="linear forecast from the target's history beside the network: a ridge regression around one of the "
-        "others, the last value, the value one season before; auto: the one with the lowest validation loss; off: none",
+        description="linear forecast from the target's history beside the network: the last value, the value one "
+        "season before, or a ridge regression around one; auto: the one with the lowest validation loss; off: none",
     )
     calibrate_quantiles: bool = Field(
         default=False,

@@ -112,6 +112,11 @@ class RunConfig(Section):
         """The form of the selection networks in the quantization-aware model."""
         return self.quantization.qat_selection or self.model.selection
 
+    @property
+    def qat_learning_rate(self) -> float:
+        """The peak learning rate of quantization-aware training."""
+        return self.quantization.qat_learning_rate or self.training.learning_rate / 2
+
     def with_products(self, products: Products) -> Self:
         """Return the same configuration with the form of the products decided on."""
         quantization = self.quantization.model_copy(update={"products": products})

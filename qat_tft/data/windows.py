@@ -19,21 +19,35 @@ DEFAULT_UNKNOWN_RATE = 0.01
 
 
 class Batch(NamedTuple):
-    """Raw values of some windows; real columns first, then category codes, all float32 but ``series``."""
+    """Raw values of some windows; real columns first, then category codes, all float32 but ``series``.
+
+    ``teacher`` is what another model forecasts for them, scaled, where training shall come close to that.
+    """
 
     static: torch.Tensor  # [B, Vs]
     historical: torch.Tensor  # [B, history, Vh]
     future: torch.Tensor  # [B, horizon, Vf]
     target: torch.Tensor  # [B, horizon]
     series: torch.Tensor  # int64 [B], 0 = not seen in training
+    teacher: torch.Tensor | None = None  # [B, horizon, quantiles]
 
     def to(self, device: torch.device) -> "Batch":
         """The batch with every tensor on a device."""
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in self))
+        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def windows(self, which: slice | torch.Tensor) -> "Batch":
         """Some of the windows: a slice of them, or those at int64 indices."""
-        return Batch(*(tensor[which] for tensor in self))
+        return self._each(lambda tensor: tensor[which])
+
+    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Batch":
+        return Batch(
+            change(self.static),
+            change(self.historical),
+            change(self.future),
+            change(self.target),
+            change(self.series),
+            None if self.teacher is None else change(self.teacher),
+        )
 
 
 class Windows(Dataset[Batch]):

@@ -10,10 +10,16 @@ TITLES = {
     LAST: "last value",
     RIDGE: "ridge regression",
     "fp32": "FP32",
+    "continued": "FP32, trained on",
     "ptq": "calibrated only (PTQ)",
     "qat": "QAT",
     "int8": "INT8 file",
 }
+
+
+def integer_name(bits: int) -> str:
+    """Return what a file is called whose weights have so few bits: INT8, INT4 or INT2."""
+    return f"INT{bits}"
 
 
 def quantile_name(level: float) -> str:

@@ -44,6 +44,16 @@ def quantile_loss(prediction: Tensor, target: Tensor, quantiles: Sequence[float]
     return losses.sum() / targets_in(target).clamp(min=1)
 
 
+def distance(prediction: Tensor, teacher: Tensor, target: Tensor) -> Tensor:
+    """Return how far quantiles [B, F, Q] are from a teacher's, a scalar in the units of `quantile_loss`.
+
+    That is half of the absolute difference, summed over the quantiles and averaged over the targets [B, F] that are not
+    NaN: the quantile loss at level 0.5 with the teacher's quantile in place of the target.
+    """
+    apart = (prediction - teacher).abs().sum(-1) / 2  # [B, F]
+    return torch.where(target.isnan(), 0, apart).sum() / targets_in(target).clamp(min=1)
+
+
 def targets_in(target: Tensor) -> Tensor:
     """Return how many targets are not NaN, an int64 scalar."""
     return target.isnan().logical_not().sum()

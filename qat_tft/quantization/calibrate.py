@@ -74,6 +74,15 @@ def calibrate(
     return CalibrationReport(used, tuple(refused))
 
 
+def recalibrate(
+    model: QATTemporalFusionTransformer, batches: Iterable[Inputs], calibrator: Calibrator | str
+) -> CalibrationReport:
+    """Set every range anew, from these batches alone; arguments and errors are those of `calibrate`."""
+    for quantizer in model.quantizers().values():
+        quantizer.batches.zero_()
+    return calibrate(model, batches, calibrator)
+
+
 @contextmanager
 def observing(model: QATTemporalFusionTransformer) -> Iterator[None]:
     """Put the model into evaluation mode and its quantizers into phase `calibrate`, and restore both."""

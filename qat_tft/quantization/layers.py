@@ -16,30 +16,31 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qat_tft.model.layers import Chunk, CutLayer, VariableLinear, variable_linear
-from qat_tft.quantization.fake_quant import fake_quantize_weight, weight_scale
-from qat_tft.quantization.ranges import ActivationQuantizer, Phase
+from qat_tft.quantization.ranges import ActivationQuantizer
 from qat_tft.quantization.scheme import IntegerRange, Scheme
+from qat_tft.quantization.weights import EIGHT, Rounding, WeightBits
 
 decomposed = torch.ops.quantized_decomposed
 
 
 class QuantizedLinear(nn.Module):
-    """A Linear whose input and weight are fake-quantized: one range for the input, one scale per output."""
+    """A Linear whose input and weight are fake-quantized: one range for the input, one scale per output.
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, scheme: Scheme) -> None:
+    Args:
+        layer: whose parameters it takes over.
+        scheme: of the target.
+        weights: bits of the weight, and whether a scale of few bits is trained.
+    """
+
+    def __init__(self, layer: nn.Linear, scheme: Scheme, weights: WeightBits = EIGHT) -> None:
         super().__init__()
-        self.weight, self.bias = weight, bias
-        self.codes = scheme.weights
+        self.weight, self.bias = layer.weight, layer.bias
+        self.rounding = weights.rounding(layer.weight, scheme.weights)
         self.input = ActivationQuantizer(scheme.activations)
-
-    @classmethod
-    def from_float(cls, layer: nn.Linear, scheme: Scheme) -> QuantizedLinear:
-        """Return the quantized form of a Linear; it takes over the layer's parameters."""
-        return cls(layer.weight, layer.bias, scheme)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., out] for x [..., in]."""
-        return F.linear(self.input(x), quantized_weight(self.weight, self.input.phase, self.codes), self.bias)
+        return F.linear(self.input(x), self.rounding(self.weight, self.input.phase), self.bias)
 
     def to_integer(self) -> IntegerLinear:
         """Return the layer with its weight as int8."""
@@ -56,12 +57,12 @@ class IntegerLinear(nn.Module):
 
     def __init__(self, layer: QuantizedLinear) -> None:
         super().__init__()
-        codes, scale = integer_weight(layer.weight, layer.codes)
+        codes, scale = layer.rounding.integer(layer.weight)
         self.register_buffer("weight", codes.t().contiguous())
         self.register_buffer("weight_scale", scale.squeeze(-1))
         self.register_buffer("weight_zero_point", torch.zeros_like(self.weight_scale, dtype=torch.int64))
         self.register_buffer("bias", None if layer.bias is None else layer.bias.detach().clone())
-        self.weight_codes = layer.codes
+        self.weight_codes = layer.rounding.codes
         self.input = IntegerInput(layer.input)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -94,33 +95,28 @@ class IntegerInput(nn.Module):
 class QuantizedVariableLinear(nn.Module):
     """One linear map per variable: one input range per variable, one weight scale per variable and output.
 
-    A range per variable makes the result independent of how the variables are cut into chunks.
+    A range per variable makes the result independent of how the variables are cut into chunks. Arguments are those of
+    `QuantizedLinear`.
     """
 
-    def __init__(self, weight: Tensor, bias: Tensor, scheme: Scheme) -> None:
+    def __init__(self, layer: VariableLinear, scheme: Scheme, weights: WeightBits = EIGHT) -> None:
         super().__init__()
-        self.weight, self.bias = weight, bias
-        self.codes = scheme.weights
+        self.weight, self.bias = layer.weight, layer.bias
+        self.rounding = weights.rounding(layer.weight, scheme.weights)
         self.explicit_pairs = scheme.explicit_pairs
-        self.input = ActivationQuantizer(scheme.activations, weight.shape[0])
-
-    @classmethod
-    def from_float(cls, layer: VariableLinear, scheme: Scheme) -> QuantizedVariableLinear:
-        """Return the quantized form of a per-variable linear layer; it takes over the layer's parameters."""
-        return cls(layer.weight, layer.bias, scheme)
+        self.input = ActivationQuantizer(scheme.activations, layer.weight.shape[0])
 
     def chunks(self, sizes: list[int]) -> list[Chunk]:
         """Return the layer cut into runs of variables: each takes [C, N, in] to [C, N, out]."""
         starts = accumulate(sizes, initial=0)
-        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
+        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), self.rounding.pieces(sizes), strict=True)
         return [
-            partial(self._chunk, weight, bias, slice(start, start + size))
-            for (weight, bias), start, size in zip(pieces, starts, sizes, strict=False)
+            partial(self._chunk, *piece, slice(start, start + size))
+            for piece, start, size in zip(pieces, starts, sizes, strict=False)
         ]
 
-    def _chunk(self, weight: Tensor, bias: Tensor, part: slice, x: Tensor) -> Tensor:
-        weight = quantized_weight(weight, self.input.phase, self.codes)
-        return variable_linear(weight, bias, self.input(x, part))
+    def _chunk(self, weight: Tensor, bias: Tensor, rounding: Rounding, part: slice, x: Tensor) -> Tensor:
+        return variable_linear(rounding(weight, self.input.phase), bias, self.input(x, part))
 
     def cut(self, sizes: list[int]) -> CutLayer:
         """Return the integer form, cut into chunks: int8 weights [C, in, out].
@@ -129,7 +125,7 @@ class QuantizedVariableLinear(nn.Module):
         the product is taken of the bare codes, and what scales and zero points are due stands in one multiplication
         and one addition after it: `sum_i s (q_i - z) w t_ij = (s t_j) sum_i q_i w_ij - (s t_j) z sum_i w_ij`.
         """
-        codes, scale = integer_weight(self.weight, self.codes)  # [V, out, in], [V, out, 1]
+        codes, scale = self.rounding.integer(self.weight)  # [V, out, in], [V, out, 1]
         input_scale, zero_point = self.input.scale.double(), self.input.zero_point.double()
         factor = scale.double().transpose(1, 2) * input_scale.view(-1, 1, 1)  # [V, 1, out]
         sums = codes.double().sum(-1).unsqueeze(1) * zero_point.view(-1, 1, 1)  # [V, 1, out]
@@ -141,7 +137,7 @@ class QuantizedVariableLinear(nn.Module):
             self.input.scale,
             self.input.zero_point.to(torch.int32),
         )
-        return CutLayer(_integer_product(self.codes, partial(rounding, self.input.codes)), tensors, sizes)
+        return CutLayer(_integer_product(self.rounding.codes, partial(rounding, self.input.codes)), tensors, sizes)
 
 
 def _integer_product(weight_codes: IntegerRange, codes_of: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -167,18 +163,6 @@ def _explicit_codes(codes: IntegerRange, scale: Tensor, zero_point: Tensor, x: T
     rounded = decomposed.quantize_per_tensor(x / scale.view(-1, 1, 1), *parameters)
     result: Tensor = decomposed.dequantize_per_tensor(rounded, *parameters)
     return result
-
-
-def quantized_weight(weight: Tensor, phase: Phase, codes: IntegerRange) -> Tensor:
-    """Return the weight [..., out, in] as the phase asks: as it is, or rounded to its integer grid."""
-    return fake_quantize_weight(weight, codes) if phase in (Phase.QAT, Phase.FROZEN) else weight
-
-
-@torch.no_grad()
-def integer_weight(weight: Tensor, codes: IntegerRange) -> tuple[Tensor, Tensor]:
-    """Return the int8 codes [..., out, in] of a weight and their scale [..., out, 1]."""
-    scale = weight_scale(weight, codes)
-    return (weight / scale).round().clamp(codes.low, codes.high).to(torch.int8), scale
 
 
 def code_range(codes: IntegerRange) -> tuple[int, int]:

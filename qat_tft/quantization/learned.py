@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from qat_tft.quantization.fake_quant import fake_quantize_learned
 from qat_tft.quantization.ranges import WHOLE, ActivationQuantizer, Phase
 
+LOG_SCALE = "log_scale"
+"""What the logarithm of a trained scale is called, of an activation as of a weight."""
+
 
 class LearnedQuantizer(ActivationQuantizer):
     """An activation quantizer whose scale is trained in phase `qat`, and whose zero point stays as calibrated.

@@ -15,6 +15,7 @@ from qat_tft.model.recurrence import LearnedSequence
 from qat_tft.model.selection import InputLinear, VariableScale
 from qat_tft.model.tabulated import IN_A_TABLE, Table, TabulatedSelection
 from qat_tft.model.tft import Forecast, TemporalFusionTransformer
+from qat_tft.quantization.bits import EIGHT_BITS, BitLayout
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
 from qat_tft.quantization.learned import LearnedQuantizer
 from qat_tft.quantization.lstm import QuantizedLSTM
@@ -29,20 +30,23 @@ from qat_tft.quantization.stored import (
     StoredVariableLinear,
 )
 from qat_tft.quantization.tables import QuantizedTable
+from qat_tft.quantization.weights import WeightBits, WeightRounding
 
-_QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
-    nn.Linear: QuantizedLinear.from_float,
-    VariableLinear: QuantizedVariableLinear.from_float,
-    nn.LSTM: QuantizedLSTM.from_float,
+_QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme, WeightBits], nn.Module]] = {
+    nn.Linear: QuantizedLinear,
+    VariableLinear: QuantizedVariableLinear,
+    nn.LSTM: QuantizedLSTM,
 }
 
-_STORED_PRODUCTS: dict[type[nn.Module], Callable[[Any, Scheme], nn.Module]] = {
-    nn.Linear: lambda layer, _: StoredLinear(layer),
-    VariableLinear: lambda layer, _: StoredVariableLinear(layer),
-    nn.LSTM: lambda layer, _: StoredLSTM(layer),
+_STORED_PRODUCTS: dict[type[nn.Module], Callable[[Any, Scheme, WeightBits], nn.Module]] = {
+    nn.Linear: lambda layer, _, weights: StoredLinear(layer, weights),
+    VariableLinear: lambda layer, _, weights: StoredVariableLinear(layer, weights),
+    nn.LSTM: lambda layer, _, weights: StoredLSTM(layer, weights),
 }
 
 _STORED: dict[type[nn.Module], Callable[[Any], nn.Module]] = {InputLinear: StoredLinear, AffineVariables: StoredAffine}
+
+_WITH_CODES = (QuantizedLinear, QuantizedVariableLinear, QuantizedLSTM, StoredLinear, StoredVariableLinear, StoredLSTM)
 
 LEFT_OUT = "left out by name"
 """Why a layer stays in floating point that `skip` names."""
@@ -85,9 +89,10 @@ class QATTemporalFusionTransformer(nn.Module):
         skip: names of modules, as `named_modules` of the merged model gives them, to leave in floating point.
         learned_ranges: whether the scales of activations are trained (`LearnedQuantizer`) instead of observed.
         products: `integer`, or `float` for integer storage: weights alone are rounded, and there are no ranges.
+        layout: how many bits the weights of each layer have.
 
     Raises:
-        ValueError: a name in `skip` is no layer that would be quantized, or no layer is left to quantize.
+        ValueError: a name in `skip` or in the layout is no layer that would be quantized, or none is left to quantize.
         TypeError: the model has a layer of a kind that cannot be quantized and that `skip` does not name.
     """
 
@@ -99,11 +104,12 @@ class QATTemporalFusionTransformer(nn.Module):
         *,
         learned_ranges: bool = False,
         products: Products = "integer",
+        layout: BitLayout = EIGHT_BITS,
     ) -> None:
         super().__init__()
-        self.scheme, self.products = scheme, products
+        self.scheme, self.products, self.layout = scheme, products, layout
         self.model = merge_second_into_gate(fp32_model)
-        self._float_layers = _quantize(self.model, scheme, skip, products)
+        self._float_layers = _quantize(self.model, scheme, skip, products, layout)
         if not self.roundings():
             raise ValueError("every layer is left in floating point: there is nothing to quantize")
         if learned_ranges:
@@ -170,6 +176,25 @@ class QATTemporalFusionTransformer(nn.Module):
         """Return name and reason of every layer with parameters that stays in floating point."""
         return list(self._float_layers)
 
+    def codes(self) -> dict[str, Tensor]:
+        """Return the int8 codes of every weight that is trained with rounding, by its name; rows of tables aside."""
+        found = {}
+        for layer, module in self.model.named_modules():
+            if isinstance(module, _WITH_CODES):
+                for place in ("", "_ih", "_hh"):
+                    if (rounding := getattr(module, f"rounding{place}", None)) is not None:
+                        weight = getattr(module, f"weight{place}")
+                        found[f"{layer}.weight{place}"] = rounding.integer(weight)[0]
+        return found
+
+    def low_bits(self) -> dict[str, int]:
+        """Return the bits of each layer's weight that has fewer than eight."""
+        return {
+            name.rpartition(".")[0]: module.bits
+            for name, module in self.model.named_modules()
+            if isinstance(module, WeightRounding) and module.bits < 8
+        }
+
     def left_out(self) -> tuple[str, ...]:
         """Return the names of the layers that `skip` named."""
         return tuple(name for name, reason in self._float_layers if reason == LEFT_OUT)
@@ -183,12 +208,13 @@ def ranges_of(layer: str, tensors: Mapping[str, Tensor]) -> list[str]:
 def state_for(model: QATTemporalFusionTransformer, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the state of a QAT model as one takes it that leaves more of its layers in floating point.
 
-    The ranges of those layers are dropped, and an LSTM's weights get the names that torch's own layer has.
+    The ranges and scales of those layers are dropped, and an LSTM's weights get the names that torch's own layer has.
     """
     state = dict(tensors)
     for layer in model.left_out():
-        for name in ranges_of(layer, tensors):
-            del state[name]
+        for name in tensors:
+            if name.startswith((f"model.{layer}.input.", f"model.{layer}.rounding")):
+                del state[name]
         for name, _ in model.model.get_submodule(layer).named_parameters():
             stored = f"model.{layer}.{name.removesuffix('_l0')}"
             if stored in state:
@@ -219,7 +245,9 @@ def _tabulated(model: nn.Module) -> list[str]:
     return [name for name, module in model.named_modules() if isinstance(module, TabulatedSelection)]
 
 
-def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str], products: Products) -> list[tuple[str, str]]:
+def _quantize(
+    model: nn.Module, scheme: Scheme, skip: frozenset[str], products: Products, layout: BitLayout
+) -> list[tuple[str, str]]:
     """Replace layers in place; return name and reason of those that compute in floating point."""
     forms = _QUANTIZED if products == "integer" else _STORED_PRODUCTS
     stays: list[tuple[str, str]] = []
@@ -249,10 +277,10 @@ def _quantize(model: nn.Module, scheme: Scheme, skip: frozenset[str], products: 
             raise TypeError(f"{name} is a {kind.__name__}, which has no quantized form: name it in `skip`")
         else:
             quantizable.add(name)
-            replace_module(model, name, forms[kind](module, scheme))
+            replace_module(model, name, forms[kind](module, scheme, layout.of(name, kind)))
             if products == "float":
                 stays.append((name, INTEGER_STORAGE))
-    unknown = sorted(skip - quantizable)
-    if unknown:
-        raise ValueError(f"there is no layer called {unknown[0]!r} to leave out; the layers are {sorted(quantizable)}")
+    for asked, what in ((skip, "leave out"), (layout.layers, "give other bits")):
+        if unknown := sorted(set(asked) - quantizable):
+            raise ValueError(f"there is no layer called {unknown[0]!r} to {what}; the layers are {sorted(quantizable)}")
     return stays

@@ -7,9 +7,9 @@ from typing import Literal
 from qat_tft.quantization.scheme import scheme_for
 
 Products = Literal["integer", "float"]
-"""`integer`: 8-bit inputs times 8-bit weights. `float`: inputs as they are times weights of 8 bits, dequantized."""
+"""`integer`: 8-bit inputs times 8-bit weights. `float`: inputs as they are times stored integers, dequantized."""
 
-INTEGER_STORAGE = "integer storage: products in floating point, weights of 8 bits"
+INTEGER_STORAGE = "integer storage: products in floating point, weights stored as integers"
 """What a model with products in floating point is."""
 
 INTEGER_FROM = 64

@@ -10,6 +10,10 @@ PAIR_LIMIT = 2**15 - 1
 """Largest sum that 16 bits hold: x86 CPUs without VNNI add 8-bit products in pairs there."""
 
 
+FEW_BITS_UNSHOWN = "TensorRT has not been shown to read such a file, and its own 4-bit format is another"
+"""Why a target has no weights of fewer than eight bits."""
+
+
 @dataclass(frozen=True)
 class IntegerRange:
     """The codes that a quantized tensor may take, both ends included."""
@@ -41,6 +45,7 @@ class Scheme:
         standard_operators_only: whether the file may use nothing but operators of the ONNX standard.
         explicit_pairs: whether each QuantizeLinear and its DequantizeLinear must have one and the same scale.
         dynamic_lstm: whether the runtime has an integer LSTM, which chooses its activation ranges by itself.
+        few_bits: whether weights may have fewer than eight bits.
     """
 
     target: str
@@ -49,6 +54,7 @@ class Scheme:
     standard_operators_only: bool = False
     explicit_pairs: bool = False
     dynamic_lstm: bool = False
+    few_bits: bool = True
 
     @property
     def pairs_fit(self) -> bool:
@@ -68,7 +74,7 @@ _SCHEMES = {
         Scheme("x86", _UNSIGNED, _SEVEN_BITS, dynamic_lstm=True),
         Scheme("x86-vnni", _UNSIGNED, _EIGHT_BITS, dynamic_lstm=True),
         Scheme("arm64", _UNSIGNED, _EIGHT_BITS),
-        Scheme("tensorrt", _SIGNED, _EIGHT_BITS, standard_operators_only=True, explicit_pairs=True),
+        Scheme("tensorrt", _SIGNED, _EIGHT_BITS, standard_operators_only=True, explicit_pairs=True, few_bits=False),
         Scheme("portable", _UNSIGNED, _SEVEN_BITS, standard_operators_only=True),
     )
 }

@@ -15,25 +15,24 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qat_tft.model.layers import AffineVariables, Chunk, CutLayer, VariableLinear, variable_linear
-from qat_tft.quantization.layers import code_range, decomposed, integer_weight, quantized_weight
+from qat_tft.quantization.layers import code_range, decomposed
 from qat_tft.quantization.lstm import IntegerLSTM, States, run_lstm
 from qat_tft.quantization.ranges import Phase
-from qat_tft.quantization.scheme import IntegerRange
-
-STORED = IntegerRange(-127, 127)
+from qat_tft.quantization.weights import EIGHT, STORED, Rounding, WeightBits, WeightRounding
 
 
 class StoredLinear(nn.Module):
     """A Linear whose weight [out, in] is rounded with one scale per output. It takes over the parameters."""
 
-    def __init__(self, layer: nn.Linear) -> None:
+    def __init__(self, layer: nn.Linear, weights: WeightBits = EIGHT) -> None:
         super().__init__()
         self.weight, self.bias = layer.weight, layer.bias
+        self.rounding = weights.rounding(layer.weight)
         self.phase = Phase.FLOAT
 
     def forward(self, x: Tensor) -> Tensor:
         """Return [..., out] for x [..., in]."""
-        return F.linear(x, quantized_weight(self.weight, self.phase, STORED), self.bias)
+        return F.linear(x, self.rounding(self.weight, self.phase), self.bias)
 
     def to_integer(self) -> StoredIntegerLinear:
         """Return the layer with its weight as int8."""
@@ -53,7 +52,7 @@ class StoredIntegerLinear(nn.Module):
 
     def __init__(self, layer: StoredLinear) -> None:
         super().__init__()
-        codes, scale = integer_weight(layer.weight, STORED)
+        codes, scale = layer.rounding.integer(layer.weight)
         self.register_buffer("weight", codes.t().unsqueeze(0).contiguous())
         self.register_buffer("weight_scale", scale.squeeze(-1))
         self.register_buffer("zero_point", torch.zeros_like(self.weight_scale, dtype=torch.int64))
@@ -70,22 +69,23 @@ class StoredIntegerLinear(nn.Module):
 class StoredVariableLinear(nn.Module):
     """A linear map per variable whose weight [V, out, in] is rounded with a scale per variable and output."""
 
-    def __init__(self, layer: VariableLinear) -> None:
+    def __init__(self, layer: VariableLinear, weights: WeightBits = EIGHT) -> None:
         super().__init__()
         self.weight, self.bias = layer.weight, layer.bias
+        self.rounding = weights.rounding(layer.weight)
         self.phase = Phase.FLOAT
 
     def chunks(self, sizes: list[int]) -> list[Chunk]:
         """Return the layer cut into runs of variables: each takes [C, N, in] to [C, N, out]."""
-        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), strict=True)
-        return [partial(self._chunk, weight, bias) for weight, bias in pieces]
+        pieces = zip(self.weight.split(sizes), self.bias.split(sizes), self.rounding.pieces(sizes), strict=True)
+        return [partial(self._chunk, *piece) for piece in pieces]
 
-    def _chunk(self, weight: Tensor, bias: Tensor, x: Tensor) -> Tensor:
-        return variable_linear(quantized_weight(weight, self.phase, STORED), bias, x)
+    def _chunk(self, weight: Tensor, bias: Tensor, rounding: Rounding, x: Tensor) -> Tensor:
+        return variable_linear(rounding(weight, self.phase), bias, x)
 
     def cut(self, sizes: list[int]) -> CutLayer:
         """Return the layer for inference: int8 weights [C, in, out], each chunk's stored on their own."""
-        codes, scale = integer_weight(self.weight, STORED)  # [V, out, in], [V, out, 1]
+        codes, scale = self.rounding.integer(self.weight)  # [V, out, in], [V, out, 1]
         tensors = codes.transpose(1, 2), scale.transpose(1, 2), self.bias.unsqueeze(1)
         return CutLayer(_stored_product, tensors, sizes)
 
@@ -105,20 +105,22 @@ class StoredLSTM(nn.Module):
     bias_ih: Tensor
     bias_hh: Tensor
 
-    def __init__(self, layer: nn.LSTM) -> None:
+    def __init__(self, layer: nn.LSTM, weights: WeightBits = EIGHT) -> None:
         super().__init__()
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
             setattr(self, name, getattr(layer, f"{name}_l0"))
+        self.rounding_ih = weights.rounding(self.weight_ih)
+        self.rounding_hh = weights.rounding(self.weight_hh)
         self.phase = Phase.FLOAT
 
     def forward(self, x: Tensor, states: States) -> tuple[Tensor, States]:
         """Return outputs [B, T, H] and states [1, B, H] for x [B, T, H] and states [1, B, H]."""
-        weights = [quantized_weight(weight, self.phase, STORED) for weight in (self.weight_ih, self.weight_hh)]
+        weights = [self.rounding_ih(self.weight_ih, self.phase), self.rounding_hh(self.weight_hh, self.phase)]
         return run_lstm(x, states, [*weights, self.bias_ih, self.bias_hh], self.training)
 
     def to_integer(self) -> IntegerLSTM:
         """Return the layer with its weights as int8."""
-        return IntegerLSTM(self, STORED, nn.Identity())
+        return IntegerLSTM(self, nn.Identity())
 
 
 class StoredAffine(AffineVariables):
@@ -127,17 +129,19 @@ class StoredAffine(AffineVariables):
     def __init__(self, layer: AffineVariables) -> None:
         super().__init__(layer.weight, layer.bias)
         self.weight, self.bias = layer.weight, layer.bias
+        self.rounding = WeightRounding(STORED)
         self.phase = Phase.FLOAT
 
     def cut(self, sizes: list[int]) -> CutLayer:
         """Return the map for inference: int8 weights, each chunk's stored on their own."""
-        codes, scale = integer_weight(super().rows().flatten(0, 1), STORED)  # [2V, H], [2V, 1]
+        codes, scale = self.rounding.integer(super().rows().flatten(0, 1))  # [2V, H], [2V, 1]
         scale = scale.squeeze(1)
         return CutLayer(_stored_affine, (codes, scale, torch.zeros_like(scale, dtype=torch.int64)), sizes, rows=2)
 
     def rows(self) -> Tensor:
         """Return weights and biases [V, 2, H], rounded as the phase asks."""
-        return quantized_weight(super().rows(), self.phase, STORED)
+        rounded: Tensor = self.rounding(super().rows(), self.phase)
+        return rounded
 
 
 StoredLayer = StoredLinear | StoredVariableLinear | StoredLSTM | StoredAffine

@@ -14,7 +14,7 @@ from qat_tft.model.tabulated import Table
 from qat_tft.quantization.fake_quant import fake_quantize_weight, weight_scale
 from qat_tft.quantization.layers import code_range, decomposed
 from qat_tft.quantization.ranges import Phase
-from qat_tft.quantization.stored import STORED
+from qat_tft.quantization.weights import STORED
 
 
 class QuantizedTable(Table):

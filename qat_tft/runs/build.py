@@ -16,6 +16,7 @@ from qat_tft.model.frame import FramedTemporalFusionTransformer, FrameShape
 from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
 from qat_tft.model.selection_form import in_form
 from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.bits import EIGHT_BITS, BitLayout
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.products import Products
 from qat_tft.quantization.scheme import scheme_for
@@ -75,6 +76,7 @@ def build_qat_model(
     float_layers: tuple[str, ...] = (),
     learned_ranges: bool = False,
     products: Products = "integer",
+    layout: BitLayout = EIGHT_BITS,
 ) -> QATTemporalFusionTransformer:
     """Return a quantization-aware copy of a floating-point model for a target profile.
 
@@ -83,7 +85,8 @@ def build_qat_model(
         target: name of the target profile.
         float_layers: names of layers to leave in floating point.
         learned_ranges: whether the scales of activations are trained.
-        products: on integers, or in floating point over weights of 8 bits.
+        products: on integers, or in floating point over weights stored as integers.
+        layout: how many bits the weights of each layer have.
 
     Raises:
         ConfigError: no target profile has that name, no layer has one of those names, or none is left to quantize.
@@ -91,10 +94,10 @@ def build_qat_model(
     scheme = scheme_for(target)
     try:
         return QATTemporalFusionTransformer(
-            model, scheme, frozenset(float_layers), learned_ranges=learned_ranges, products=products
+            model, scheme, frozenset(float_layers), learned_ranges=learned_ranges, products=products, layout=layout
         )
     except ValueError as unusable:
-        raise ConfigError(str(unusable), where="quantization.float_layers") from None
+        raise ConfigError(str(unusable), where="quantization.float_layers, quantization.layer_bits") from None
 
 
 def configured_qat_model(
@@ -118,6 +121,7 @@ def configured_qat_model(
         float_layers=settings.float_layers,
         learned_ranges=settings.qat_ranges == "learned",
         products=settings.products_at(model.hidden),
+        layout=settings.layout,
     )
 
 

@@ -11,21 +11,21 @@ from qat_tft.config.run import RunConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
-from qat_tft.quantization.calibrate import CalibrationReport, Inputs, calibrate
+from qat_tft.quantization.calibrate import CalibrationReport, Inputs, recalibrate
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 
 
 def calibrate_on(
     model: QATTemporalFusionTransformer, config: RunConfig, windows: Windows, scaling: Scaling, device: torch.device
 ) -> CalibrationReport:
-    """Set every range of a model as the configuration says, on training windows.
+    """Set every range of a model as the configuration says, on training windows, whatever it has observed before.
 
     Raises:
         CalibrationError: as `calibrate`.
     """
     settings = config.quantization
     inputs = islice(_scaled_batches(config, windows, scaling, device), settings.calibration_batches)
-    return calibrate(model, inputs, settings.calibrator)
+    return recalibrate(model, inputs, settings.calibrator)
 
 
 def _scaled_batches(config: RunConfig, windows: Windows, scaling: Scaling, device: torch.device) -> Iterator[Inputs]:

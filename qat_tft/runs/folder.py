@@ -174,7 +174,8 @@ class RunFolder:
 
     def write_check_windows(self, windows: Batch) -> None:
         """Write check_windows.safetensors: raw windows of the test part."""
-        files.write_tensors(self.path / layout.CHECK_WINDOWS, windows._asdict(), kind="windows")
+        tensors = {name: tensor for name, tensor in windows._asdict().items() if tensor is not None}
+        files.write_tensors(self.path / layout.CHECK_WINDOWS, tensors, kind="windows")
 
     def write_results(self, results: RunResults) -> None:
         """Write results.json."""
@@ -236,8 +237,19 @@ class RunFolder:
         return self.path / layout.WEIGHTS[kind]
 
     def onnx_file(self, kind: FileKind) -> Path:
-        """Where the FP32 or the INT8 file stands once it was exported."""
+        """Where the FP32 file, or that of weights with so many bits, stands once it was exported."""
         return self.path / layout.ONNX[kind]
+
+    @property
+    def weight_bits(self) -> int:
+        """Fewest bits of a weight in the quantization-aware model; errors are those of `load_config`."""
+        return self.load_config().quantization.layout.fewest
+
+    @property
+    def integer_file(self) -> Path:
+        """Where the file of the quantization-aware model stands: that with 8-bit storage where there is no other."""
+        own, wider = self.onnx_file(layout.INTEGER[self.weight_bits]), self.onnx_file("int8")
+        return wider if wider.is_file() and not own.is_file() else own
 
     @property
     def has_qat_weights(self) -> bool:

@@ -1,6 +1,6 @@
 """The names of a run's files: what a run folder holds."""
 
-from typing import Literal
+from typing import Literal, get_args
 
 LATEST = "latest"
 """File beside the run folders that names the newest finished run."""
@@ -8,18 +8,22 @@ UNFINISHED = ".unfinished"
 """What the name of a run folder ends with while the run trains."""
 
 WeightsKind = Literal["fp32", "qat"]
-FileKind = Literal["fp32", "int8"]
+FileKind = Literal["fp32", "int8", "int4", "int2"]
 
 CONFIG = "config.toml"
 SCHEMA = "schema.toml"
 PREPROCESSING = "preprocessing.json"
 WEIGHTS: dict[WeightsKind, str] = {"fp32": "fp32.safetensors", "qat": "qat.safetensors"}
 STATE = "state.safetensors"
+TEACHER = "teacher.scratch"
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 CHECK_WINDOWS = "check_windows.safetensors"
 RESULTS = "results.json"
-ONNX: dict[FileKind, str] = {"fp32": "model.fp32.onnx", "int8": "model.int8.onnx"}
+ONNX: dict[FileKind, str] = {kind: f"model.{kind}.onnx" for kind in get_args(FileKind)}
+INTEGER: dict[int, FileKind] = {8: "int8", 4: "int4", 2: "int2"}
+"""Fewest bits of a weight to the kind of the file that stores it so."""
+
 CHECK = "check.json"
 PICTURE = "forecast.png"
 
@@ -27,6 +31,6 @@ TITLES = {
     WEIGHTS["fp32"]: "FP32 weights",
     WEIGHTS["qat"]: "QAT weights",
     ONNX["fp32"]: "FP32 ONNX file",
-    ONNX["int8"]: "INT8 ONNX file",
+    **{ONNX[kind]: f"{kind.upper()} ONNX file" for kind in INTEGER.values()},
 }
 """What a report calls the files that a run is about."""

@@ -12,6 +12,10 @@ from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
 
 from qat_tft.model.selection import VariableSelection
+from qat_tft.quantization.learned import LOG_SCALE
+
+SCALES = 1.0
+"""What multiplies the learning rate of the logarithms of trained scales."""
 
 _MULTIPLE = "multiple"
 _AVERAGE = "average"
@@ -25,7 +29,9 @@ def make_optimizer(
 
     A step of AdamW moves every number by about the learning rate, so that it moves a product of two maps by a multiple
     of that. Parameters of selection networks that are such products (`VariableSelection.products`) have that multiple
-    of the learning rate; in a step they decay as much as all others (docs/decisions/042).
+    of the learning rate; in a step they decay as much as all others (docs/decisions/042). Scales of quantizers, which
+    are logarithms, have `SCALES` times the learning rate and no decay, which would draw every scale to one
+    (docs/decisions/043).
 
     Before its first step writes a weight, all of its memory is in place, so that a step which runs out of memory there
     can be taken back. A state that is saved and loaded has the averages too.
@@ -37,8 +43,8 @@ def make_optimizer(
         averaging: weight of the past in the moving average of the weights (see `averaged_weights`); 0: none is kept.
     """
     groups = [
-        {"params": parameters, "weight_decay": weight_decay / multiple, _MULTIPLE: multiple}
-        for multiple, parameters in _by_multiple(model).items()
+        {"params": parameters, "weight_decay": decay * weight_decay / multiple, _MULTIPLE: multiple}
+        for (multiple, decay), parameters in _groups(model).items()
     ]
     optimizer = torch.optim.AdamW(groups, fused=True)
     set_learning_rate(optimizer, learning_rate)
@@ -73,17 +79,20 @@ def averaged_weights(optimizer: torch.optim.Optimizer | AcceleratedOptimizer) ->
             _exchange(parameter, average)
 
 
-def _by_multiple(model: nn.Module) -> dict[float, list[nn.Parameter]]:
-    """Return the parameters by what multiplies their learning rate, those with 1 first."""
-    multiples = {
-        parameter: max(1.0, multiple)
+def _groups(model: nn.Module) -> dict[tuple[float, bool], list[nn.Parameter]]:
+    """Return the trained parameters by what multiplies their learning rate and whether they decay; usual ones first."""
+    kinds = {
+        parameter: (max(1.0, multiple), True)
         for module in model.modules()
         if isinstance(module, VariableSelection)
         for parameter, multiple in module.products().items()
     }
-    groups: dict[float, list[nn.Parameter]] = {1.0: []}
-    for parameter in model.parameters():
-        groups.setdefault(multiples.get(parameter, 1.0), []).append(parameter)
+    usual = (1.0, True)
+    groups: dict[tuple[float, bool], list[nn.Parameter]] = {usual: []}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            kind = (SCALES, False) if name.rpartition(".")[2] == LOG_SCALE else kinds.get(parameter, usual)
+            groups.setdefault(kind, []).append(parameter)
     return groups
 
 

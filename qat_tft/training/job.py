@@ -11,17 +11,15 @@ from torch import nn
 
 from qat_tft.checkpointing.segments import run_directly
 from qat_tft.config.run import RunConfig
-from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
-from qat_tft.device import cpu_runs_bf16_lstm, forget_peak, is_out_of_memory
+from qat_tft.device import cpu_runs_bf16_lstm
 from qat_tft.errors import ConfigError, RunFolderError
 from qat_tft.evaluation.names import TITLES
 from qat_tft.model.frame import FramedTemporalFusionTransformer
 from qat_tft.model.loss import loss_of
-from qat_tft.model.selection_form import selection_sqnr
 from qat_tft.model.tft import TemporalFusionTransformer
-from qat_tft.profiling.savings import measure_savings
 from qat_tft.profiling.step_simulator import decide_mode
+from qat_tft.quantization.calibrate import CalibrationReport
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.quantization.ranges import Phase as QuantizationPhase
@@ -39,19 +37,19 @@ from qat_tft.training.constant_columns import refuse_constant_columns
 from qat_tft.training.frame_choice import FittedFrame, fit_frame, several_series
 from qat_tft.training.interrupt import InterruptRequest
 from qat_tft.training.loop import Phase, PhasePlan, RunContext, batches_in_all, copy_weights
+from qat_tft.training.measured_notes import notes_on_forms, savings_of
 from qat_tft.training.metrics import MetricsLog
-from qat_tft.training.out_of_memory import release_memory
 from qat_tft.training.progress import Progress, Silent
 from qat_tft.training.quantile_offsets import shift_quantiles
-from qat_tft.training.schedule import ranges_are_frozen
+from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule
 from qat_tft.training.state import Position, SavedState, load_state
 from qat_tft.training.step import TrainingStep
+from qat_tft.training.teacher import Teacher, drawn_windows
 
-LEAST_SQNR = 50.0
-"""Of selected vectors in another form, dB: rounding to 8 bits costs more than what is above."""
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
 PTQ = "ptq"
+CONTINUED = "continued"
 NO_GAIN = (
     "No FP32 epoch lowered the validation loss below that of the linear path alone: the network adds nothing to it."
 )
@@ -173,7 +171,8 @@ class _Run:
             self.folder.name, self.config, self.data, self.frame, self.position, model, tuple(self.position.notes)
         )
         self.folder.write_results(results)
-        (self.folder.path / layout.STATE).unlink(missing_ok=True)
+        for name in (layout.STATE, layout.TEACHER):
+            (self.folder.path / name).unlink(missing_ok=True)
         self.folder.finish()
         return FinishedRun(self.folder, results)
 
@@ -197,7 +196,9 @@ class _Run:
         self.frame.put(model)
         for note in self.frame.notes():
             self.progress.note(note)
-        self._report_savings(model)
+        if self.position.savings is None and self.config.training.recomputed_segments:
+            note, self.position.savings = savings_of(model, self.config, self.data, self.scaling, self.device)
+            self.progress.note(note)
         training = self.config.training
         path = self.frame.path  # what the model starts as
         plan = PhasePlan(
@@ -224,49 +225,80 @@ class _Run:
         if quantized.products == "float":
             self.progress.note(f"The INT8 model has {INTEGER_STORAGE}")
         if self.position.phase == FP32:
-            self._compare_forms(model, quantized)
+            for note in notes_on_forms(model, quantized, self.config, self.data, self.scaling, self.device):
+                self.progress.note(note)
             self.position = self.position.next_phase(QAT)
             self._calibrate(quantized)
-        if settings.qat_epochs:
-            self._train_quantized(quantized, interrupt, metrics)
-        self._shift_quantiles(QAT, quantized, quantized.model)
-        self._record(QAT if settings.qat_epochs else PTQ, quantized)
-        self.folder.write_weights(QAT, copy_weights(quantized))
+        if self.position.phase != CONTINUED:
+            if settings.qat_epochs:
+                self._train_quantized(model, quantized, interrupt, metrics)
+            self._shift_quantiles(QAT, quantized, quantized.model)
+            self._record(QAT if settings.qat_epochs else PTQ, quantized)
+            self.folder.write_weights(QAT, copy_weights(quantized))
+        if settings.qat_epochs and settings.has_control:
+            del quantized
+            self._train_on(model, interrupt, metrics)
 
-    def _compare_forms(self, model: TemporalFusionTransformer, quantized: QATTemporalFusionTransformer) -> None:
-        """Say how close the selected vectors of another form are to those that were trained, on training windows."""
-        if self.config.qat_selection == self.config.model.selection:
-            return
-        raw = next(iter(batches(self.data.training, self.config.training.batch_size))).to(self.device)
-        inputs = self.scaling.scale_inputs(raw.static, raw.historical, raw.future, raw.series)
-        found = selection_sqnr(model, quantized.model, inputs)
-        self.progress.note(
-            f"The selection networks, trained {self.config.model.selection}, are {self.config.qat_selection} from here "
-            f"on, with {self.config.model.knots} knots: their outputs agree to {found:.1f} dB"
-        )
-        if found < LEAST_SQNR:
-            self.progress.note(f"Below {LEAST_SQNR:g} dB that costs more than rounding to 8 bits: raise --knots")
+    def _train_on(self, model: TemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog) -> None:
+        """Train the floating-point model as long as the quantized one: what QAT gains must not be extra training."""
+        if self.position.phase != CONTINUED:
+            self.position = self.position.next_phase(CONTINUED)
+        epochs, first = self.config.quantization.qat_epochs, self.config.training.epochs
+        plan = PhasePlan(CONTINUED, epochs, first, self.config.qat_learning_rate, patience=None, score_start=True)
+        self._phase(plan, model, interrupt, metrics)
+        self._shift_quantiles(FP32, model, model)
+        self._record(CONTINUED, model)
 
     def _train_quantized(
-        self, quantized: QATTemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog
+        self,
+        model: TemporalFusionTransformer,
+        quantized: QATTemporalFusionTransformer,
+        interrupt: InterruptRequest,
+        metrics: MetricsLog,
     ) -> None:
         settings = self.config.quantization
+        observed = settings.qat_ranges == "observed"
         plan = PhasePlan(
             QAT,
             settings.qat_epochs,
             self.config.training.epochs,
-            settings.qat_learning_rate,
+            self.config.qat_learning_rate,
             patience=None,
-            before_step=partial(_set_quantization_phase, quantized, frozen=settings.frozen),
+            before_step=RangeSchedule(
+                quantized, settings.frozen, partial(self._set_ranges, quantized) if observed else _as_they_are
+            ),
             score_start=True,
+            distill=settings.distill,
+            teach=self._teacher(model) if settings.distill else None,
+            after_epoch=CodeChanges(quantized),
         )
         self._phase(plan, quantized, interrupt, metrics)
-        if self.position.stale_epochs >= settings.qat_epochs:
+        if self.position.best_epoch:
+            kept = f"Kept are the QAT weights of epoch {self.position.best_epoch} of {settings.qat_epochs}."
+            self.position.notes.append(kept)
+        else:
             self.position.notes.append(NOT_BETTER)
         quantized.set_phase(QuantizationPhase.FROZEN)
 
+    def _teacher(self, model: TemporalFusionTransformer) -> Teacher:
+        training, first = self.config.training, self.config.training.epochs
+        per_epoch = training.batches_per_epoch or batches_in_all(self.data.training, training)
+        epochs = range(first, first + self.config.quantization.qat_epochs)
+        return Teacher.of(
+            model,
+            self.scaling,
+            self.data.training,
+            drawn_windows(self.data.training, training, epochs, per_epoch),
+            batch_size=self._batch_size(),
+            device=self.device,
+            scratch=self.folder.path / layout.TEACHER,
+        )
+
+    def _set_ranges(self, quantized: QATTemporalFusionTransformer) -> CalibrationReport:
+        return calibrate_on(quantized, self.config, self.data.training, self.scaling, self.device)
+
     def _calibrate(self, quantized: QATTemporalFusionTransformer) -> None:
-        report = calibrate_on(quantized, self.config, self.data.training, self.scaling, self.device)
+        report = self._set_ranges(quantized)
         if report.batches:
             self.progress.note(f"Calibrated on {report.batches} training batches")
         if report.refused:
@@ -289,6 +321,7 @@ class _Run:
             run_segment=run_directly,  # the fallback of memory puts in the runner of its level
             loss=loss_of(self.config.model.quantiles),
             gradient_clip=training.gradient_clip,
+            distill=plan.distill,
         )
         context = RunContext(
             config=training,
@@ -322,29 +355,6 @@ class _Run:
         )
         self.position.notes.append(shift.sentence(TITLES[kind]))
 
-    def _report_savings(self, model: TemporalFusionTransformer) -> None:
-        segments = self.config.training.recomputed_segments
-        if not segments or self.position.savings is not None:
-            return
-        batch = next(iter(batches(self.data.training, self.config.training.batch_size)))
-        quantiles = self.config.model.quantiles
-        try:
-            savings = measure_savings(
-                model, self.scaling, batch, segments=segments, quantiles=quantiles, device=self.device
-            )
-        except (MemoryError, RuntimeError) as failure:
-            if not is_out_of_memory(failure):
-                raise
-            self.progress.note(
-                "Not enough memory to measure what checkpointing saves: one step on a full batch is too large"
-            )
-            return
-        finally:
-            release_memory()
-        forget_peak()  # the step without checkpointing was only a measurement
-        self.progress.note(savings.sentence())
-        self.position.savings = savings.to_json()
-
     def _record(self, name: str, model: nn.Module) -> None:
         smaller = self.config.training.model_copy(update={"batch_size": self._batch_size()})
         config = self.config.model_copy(update={"training": smaller})
@@ -356,7 +366,5 @@ class _Run:
         return self.config.training.batch_size if level is None else int(level["micro_batch"])
 
 
-def _set_quantization_phase(model: QATTemporalFusionTransformer, step: int, steps: int, *, frozen: float) -> None:
-    wanted = QuantizationPhase.FROZEN if ranges_are_frozen(step, steps, frozen=frozen) else QuantizationPhase.QAT
-    if model.phase is not wanted:
-        model.set_phase(wanted)
+def _as_they_are() -> None:
+    """Leave ranges alone that are trained."""

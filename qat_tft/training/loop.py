@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -65,12 +65,17 @@ def _nothing(step: int, steps: int) -> None:
     """Change nothing before a step."""
 
 
+def _no_figures(whole: bool) -> Mapping[str, float]:
+    """Add nothing to the figures of an epoch."""
+    return {}
+
+
 @dataclass(frozen=True)
 class PhasePlan:
     """One phase: its length and learning rate, and what happens before each of its steps.
 
     Attributes:
-        name: "fp32" or "qat".
+        name: "fp32", "qat" or "continued".
         epochs: the most epochs it makes.
         first_epoch: number of its first epoch in the order of the data, so that phases see other shuffles.
         peak: the largest learning rate.
@@ -78,6 +83,9 @@ class PhasePlan:
         before_step: called with the step and the number of steps; sets the quantization phase.
         score_start: whether the weights at the start are a candidate for the best ones.
         start_loss: their validation loss, where it is known; it makes them a candidate too.
+        distill: weight of the distance to a teacher in the loss.
+        teach: gives a batch of the windows at some indices what the teacher says about them.
+        after_epoch: called after each epoch with whether all of it ran in this process; returns more of its figures.
     """
 
     name: str
@@ -88,6 +96,9 @@ class PhasePlan:
     before_step: Callable[[int, int], None] = _nothing
     score_start: bool = False
     start_loss: float | None = None
+    distill: float = 0.0
+    teach: Callable[[Batch, Tensor], Batch] | None = None
+    after_epoch: Callable[[bool], Mapping[str, float]] = _no_figures
 
 
 class Phase:
@@ -154,7 +165,7 @@ class Phase:
 
     def _epoch(self) -> None:
         position, started = self.position, time.perf_counter()
-        done_before = position.windows
+        done_before, whole = position.windows, not position.step_in_epoch
         rate = 0.0
         for group in self._groups():
             rate = self._set_learning_rate()
@@ -170,7 +181,7 @@ class Phase:
                 self._stop_if_asked()
         trained = time.perf_counter() - started
         speed = (position.windows - done_before) / trained if trained else 0.0
-        self._finish_epoch(rate, speed, started)
+        self._finish_epoch(rate, speed, started, whole)
 
     def _make_step(self, group: tuple[Batch, ...], place: str) -> StepOutcome:
         working = self.position.level
@@ -210,7 +221,10 @@ class Phase:
             epoch=self.plan.first_epoch + self.position.epoch,
             skip=skip,
         )
-        return _grouped(islice(loaded, self.batches_per_epoch - skip), config.accumulation)
+        drawn: Iterator[Batch] = islice(loaded, self.batches_per_epoch - skip)
+        if (teach := self.plan.teach) is not None:
+            drawn = (teach(batch, indices) for batch, (indices, _) in zip(drawn, loaded.plan(), strict=False))
+        return _grouped(drawn, config.accumulation)
 
     def _advance(self, outcome: StepOutcome) -> None:
         self.position.step += 1
@@ -219,8 +233,9 @@ class Phase:
         self.position.weight += outcome.weight
         self.position.windows += outcome.windows
 
-    def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
+    def _finish_epoch(self, rate: float, speed: float, started: float, whole: bool) -> None:
         position = self.position
+        more = self.plan.after_epoch(whole)
         before = position.best_loss
         loss = self._keep_if_best()
         if self.context.config.averaging:
@@ -240,6 +255,7 @@ class Phase:
             peak_mib=peak_process_mib(),
             seconds=seconds,
             best=better,
+            more=more,
         )
         self.context.metrics.write(report.to_json())
         self.context.progress.epoch(report)
@@ -253,7 +269,7 @@ class Phase:
         """Return the validation loss of what the model's weights are now; where it is the least, keep them."""
         position, loss = self.position, self._validate()
         if position.best_loss is None or loss < position.best_loss:
-            position.best_loss = loss
+            position.best_loss, position.best_epoch = loss, position.epoch + 1
             self.best = copy_weights(self.model)
         return loss
 

@@ -106,6 +106,6 @@ def results_of(
 
 def write_check_windows(folder: RunFolder, test: Windows) -> None:
     """Write raw windows of the test part, evenly spaced: at most 1,024 of them and 16 MiB."""
-    one = sum(tensor.element_size() * tensor.numel() for tensor in test[0])
+    one = sum(tensor.element_size() * tensor.numel() for tensor in test[0] if tensor is not None)
     limit = max(1, min(CHECK_WINDOWS, CHECK_BYTES // one))
     folder.write_check_windows(test[even_indices(len(test), limit)])

@@ -1,7 +1,11 @@
 """What a run reports while it works; whoever shows it implements `Progress`."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
+
+FLIPPED = "codes_changed"
+"""The figure of a quantization-aware epoch that says which share of the weights' codes it changed."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class StepReport:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """One epoch: losses on the scaled target, seconds with validation, whether it is the best so far."""
+    """One epoch: losses on the scaled target, seconds with validation, whether it is the best so far, more figures."""
 
     phase: str
     epoch: int
@@ -42,10 +46,12 @@ class EpochReport:
     peak_mib: float
     seconds: float
     best: bool
+    more: Mapping[str, float] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the line that metrics.jsonl gets."""
-        return {"event": "epoch", **asdict(self)}
+        line = {"event": "epoch", **asdict(self)}
+        return {**line, **line.pop("more")}
 
 
 class Progress(Protocol):

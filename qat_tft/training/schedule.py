@@ -34,9 +34,9 @@ def tail_epochs(epochs: int) -> int:
     return max(1, round(epochs * TAIL))
 
 
-def ranges_are_frozen(step: int, steps: int, *, frozen: float) -> bool:
-    """Say whether a QAT step runs with frozen ranges: the last `frozen` share of the steps does."""
-    return step >= steps - round(steps * frozen)
+def first_frozen_step(steps: int, *, frozen: float) -> int:
+    """Return the first of a QAT phase's steps that runs with frozen ranges: the last `frozen` share of them does."""
+    return steps - round(steps * frozen)
 
 
 def _between(high: float, low: float, done: float) -> float:

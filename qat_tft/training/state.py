@@ -24,12 +24,13 @@ class Position:
     """Where a run stands, between two optimizer steps.
 
     Attributes:
-        phase: "fp32" or "qat".
+        phase: "fp32", "qat" or "continued".
         epoch: epoch in progress, from 0 within the phase.
         step_in_epoch: steps already made in it.
         step: steps already made in the phase.
         loss_sum, weight, windows: sums over those steps of this epoch, as `StepOutcome` has them.
         best_loss: least validation loss of the phase so far; None before the first.
+        best_epoch: the epoch, counted from 1, after which it was reached; 0: at the start of the phase.
         stale_epochs: epochs since then.
         tail: epoch with which the learning rate begins to fall to its floor; None: as the schedule has it.
         seconds: training time so far, in all phases.
@@ -51,6 +52,7 @@ class Position:
     weight: float = 0.0
     windows: int = 0
     best_loss: float | None = None
+    best_epoch: int = 0
     stale_epochs: int = 0
     tail: int | None = None
     seconds: float = 0.0

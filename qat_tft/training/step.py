@@ -15,7 +15,7 @@ from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.nonfinite import explain_batch
-from qat_tft.model.loss import Loss, present_windows
+from qat_tft.model.loss import Loss, distance, present_windows
 from qat_tft.model.tft import Forecast
 from qat_tft.schema import Schema
 
@@ -62,6 +62,7 @@ class TrainingStep:
     loss: Loss
     gradient_clip: float
     micro_batch: int | None = None
+    distill: float = 0.0
 
     def __call__(self, batches: Sequence[Batch], *, place: str) -> StepOutcome:
         """Make the step; the weights have changed when it returns.
@@ -104,7 +105,7 @@ class TrainingStep:
         """Add the gradient of a batch's share to the others; return the mean loss of these windows."""
         inputs, target = self.scaled(raw)
         forecast = self.forecast(inputs, self.run_segment)
-        loss = self.loss(forecast, target)
+        loss = self._loss(forecast, target, raw.teacher)
         value = float(loss.detach())
         if not math.isfinite(value):
             self.optimizer.zero_grad()
@@ -115,6 +116,13 @@ class TrainingStep:
             )
         self.accelerator.backward(loss if share == 1.0 else loss * share)
         return value
+
+    def _loss(self, forecast: Forecast, target: Tensor, teacher: Tensor | None) -> Tensor:
+        loss = self.loss(forecast, target)
+        if teacher is None or not self.distill:
+            return loss
+        apart = distance(forecast.quantiles.float(), teacher.to(target.device), target)
+        return (1 - self.distill) * loss + self.distill * apart
 
     def _clip(self, place: str) -> float:
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.gradient_clip)

@@ -59,6 +59,7 @@ def _shape(metadata: ModelMetadata, config: RunConfig, preprocessing: Preprocess
         horizon=model.horizon,
         groups=_groups(config, preprocessing),
         highest_code=scheme.weights.high,
+        low_bits=metadata.low_bits,
         signed=scheme.activations.signed,
         stored=config.quantization.products == "float",
         transform=metadata.target_transform,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,14 @@ from qat_tft.schema import GroupSize
 
 Array = npt.NDArray[Any]
 State = Mapping[str, Tensor]
+Codes = tuple[int, int]
+"""Lowest and highest."""
 
 _STORED_HIGH = 127
-"""Largest code of weights that are stored as integers and multiplied as floats: eight bits on every target."""
+"""Largest code of 8-bit weights that are stored as integers and multiplied as floats: all of them on every target."""
+_STORED = (-_STORED_HIGH, _STORED_HIGH)
+_ROUNDING = "rounding"
+"""What the names of trained or fixed scales of a weight begin with."""
 _SELECTIONS = ("static_selection", "historical_selection", "future_selection")
 _FRAME = "frame"
 """Level of the window and linear path, in floating point in every file."""
@@ -74,7 +79,8 @@ class Shape:
     Attributes:
         hidden, heads, history, horizon: of the model.
         groups: widths of the static, historical and future group.
-        highest_code: largest code of a weight that is multiplied as an integer.
+        highest_code: largest code of an 8-bit weight that is multiplied as an integer.
+        low_bits: layer to the bits of its weight, where they are fewer than eight.
         signed: whether activations are int8 with zero point 0.
         stored: whether every weight is stored in 8 bits and multiplied as floats.
         transform: name of the target's transform.
@@ -88,6 +94,7 @@ class Shape:
     horizon: int
     groups: tuple[GroupSize, GroupSize, GroupSize]
     highest_code: int = 0
+    low_bits: Mapping[str, int] = field(default_factory=dict)
     signed: bool = False
     stored: bool = False
     transform: str = "none"
@@ -112,16 +119,17 @@ def expected_int8(
         if shape.knots and _is_in_a_table(layer):
             continue
         if layer in float_layers:
-            tensors += _floating(layer, {part: one for part, one in parts.items() if not part.startswith("input.")})
+            kept = {part: one for part, one in parts.items() if not part.startswith(("input.", _ROUNDING))}
+            tensors += _floating(layer, kept)
         elif _is_quantized(parts):
             ranges[layer] = _range(parts, signed=shape.signed)
-            tensors += _quantized(layer, parts, ranges[layer], shape.highest_code)
+            tensors += _quantized(layer, parts, ranges[layer], _codes_of(layer, shape, shape.highest_code))
         elif layer.endswith((".real_first", ".real_embedding")):
-            tensors += _integer(layer, torch.stack([parts["weight"], parts["bias"]], 1), _STORED_HIGH)
+            tensors += _integer(layer, torch.stack([parts["weight"], parts["bias"]], 1), _STORED)
         elif layer.endswith(".weighing.real"):
-            tensors += [*_integer(layer, parts["weight"], _STORED_HIGH), _plain(layer, "bias", parts["bias"])]
+            tensors += [*_integer(layer, parts["weight"], _STORED), _plain(layer, "bias", parts["bias"])]
         elif shape.stored and _is_a_map(layer, parts):
-            tensors += _stored(layer, parts)
+            tensors += _stored(layer, parts, _codes_of(layer, shape, _STORED_HIGH))
         else:
             tensors += _floating(layer, parts)
     return [*tensors, *_tables(layers, shape, float_layers), *_graph(shape)], ranges
@@ -171,8 +179,8 @@ def _by_layer(state: State) -> dict[str, dict[str, Tensor]]:
     for name, tensor in state.items():
         layer, _, part = name.rpartition(".")
         owner, _, inner = layer.rpartition(".")
-        if inner == "input":  # a quantizer belongs to the layer whose input it rounds
-            layer, part = owner, f"input.{part}"
+        if inner == "input" or inner.startswith(_ROUNDING):  # a quantizer belongs to the layer that it rounds for
+            layer, part = owner, f"{inner}.{part}"
         layers.setdefault(layer or "graph", {})[part] = tensor
     return layers
 
@@ -215,17 +223,17 @@ def _range(parts: Mapping[str, Tensor], *, signed: bool) -> InputRange:
     return InputRange(scale.numpy(), parts["input.zero_point"].to(kind).numpy())
 
 
-def _quantized(layer: str, parts: Mapping[str, Tensor], rounding: InputRange, high: int) -> Iterator[ExpectedTensor]:
-    if "weight_ih" in parts:
-        for name in ("weight_ih", "weight_hh"):
-            yield from _integer(layer, _onnx_gates(parts[name]), high, name)
-        yield ExpectedTensor(layer, "biases", _onnx_biases(parts["bias_ih"], parts["bias_hh"]))
-    elif parts["weight"].ndim == 3:
-        yield from _per_variable(layer, parts, rounding, high)
+def _codes_of(layer: str, shape: Shape, high: int) -> Codes:
+    """Return lowest and highest code of a layer's weight; `high` is that of eight bits."""
+    bits = shape.low_bits.get(layer)
+    return (-high, high) if bits is None else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def _quantized(layer: str, parts: Mapping[str, Tensor], rounding: InputRange, codes: Codes) -> Iterator[ExpectedTensor]:
+    if "weight_ih" not in parts and parts["weight"].ndim == 3:
+        yield from _per_variable(layer, parts, rounding, codes)
     else:
-        yield from _integer(layer, parts["weight"], high)
-        if "bias" in parts:
-            yield _plain(layer, "bias", parts["bias"])
+        yield from _stored(layer, parts, codes)
 
 
 def _is_a_map(layer: str, parts: Mapping[str, Tensor]) -> bool:
@@ -234,40 +242,50 @@ def _is_a_map(layer: str, parts: Mapping[str, Tensor]) -> bool:
     return matrix is not None and matrix.ndim > 1 and layer != _FRAME and not layer.endswith((".norm", ".table"))
 
 
-def _stored(layer: str, parts: Mapping[str, Tensor]) -> Iterator[ExpectedTensor]:
-    """Yield a layer of which the weight alone is rounded, to eight bits and with a scale for each output."""
+def _stored(layer: str, parts: Mapping[str, Tensor], codes: Codes) -> Iterator[ExpectedTensor]:
+    """Yield weight and bias of a layer; the weight is rounded with a scale for each output."""
     if "weight_ih" in parts:
-        for name in ("weight_ih", "weight_hh"):
-            yield from _integer(layer, _onnx_gates(parts[name]), _STORED_HIGH, name)
+        for place in ("ih", "hh"):
+            scales = parts.get(f"{_ROUNDING}_{place}.log_scale")
+            ordered = None if scales is None else _onnx_gates(scales)
+            yield from _integer(layer, _onnx_gates(parts[f"weight_{place}"]), codes, ordered, f"weight_{place}")
         yield ExpectedTensor(layer, "biases", _onnx_biases(parts["bias_ih"], parts["bias_hh"]))
         return
-    yield from _integer(layer, parts["weight"], _STORED_HIGH)
+    yield from _integer(layer, parts["weight"], codes, parts.get(f"{_ROUNDING}.log_scale"))
     if "bias" in parts:
         yield _plain(layer, "bias", parts["bias"])
 
 
-def _integer(layer: str, weight: Tensor, high: int, name: str = "weight") -> Iterator[ExpectedTensor]:
-    """Yield codes of a weight [..., out, in], and a scale for each output."""
-    codes, scale = _codes(weight, high)
-    yield ExpectedTensor(layer, f"{name} codes", codes)
+def _integer(
+    layer: str, weight: Tensor, codes: Codes, log_scale: Tensor | None = None, name: str = "weight"
+) -> Iterator[ExpectedTensor]:
+    """Yield codes of a weight [..., out, in], and a scale for each output, given or that of the largest value."""
+    found, scale = _codes(weight, codes, log_scale)
+    yield ExpectedTensor(layer, f"{name} codes", found)
     yield ExpectedTensor(layer, f"{name} scales", scale)
 
 
-def _codes(weight: Tensor, high: int) -> tuple[Array, Array]:
+def _codes(weight: Tensor, codes: Codes, log_scale: Tensor | None) -> tuple[Array, Array]:
+    low, high = codes
     values = weight.numpy()
-    scale = np.maximum(np.abs(values).max(-1) / np.float32(high), np.finfo(np.float32).tiny).astype(np.float32)
-    return np.rint(values / scale[..., None]).astype(np.int8), scale
+    if log_scale is None:
+        scale = np.maximum(np.abs(values).max(-1) / np.float32(high), np.finfo(np.float32).tiny).astype(np.float32)
+    else:
+        scale = log_scale.double().exp().float().squeeze(-1).numpy()
+    return np.rint(values / scale[..., None]).clip(low, high).astype(np.int8), scale
 
 
-def _per_variable(layer: str, parts: Mapping[str, Tensor], rounding: InputRange, high: int) -> Iterator[ExpectedTensor]:
+def _per_variable(
+    layer: str, parts: Mapping[str, Tensor], rounding: InputRange, codes: Codes
+) -> Iterator[ExpectedTensor]:
     """Yield codes [V, out, in], and per variable and output the factor and the offset of the integer product.
 
     `s (q - z) t w = (s t) q w - (s t) z w`: the factor is s t, the offset the bias less (s t) z times the sum of w.
     """
-    codes, scale = _codes(parts["weight"], high)
-    yield ExpectedTensor(layer, "weight codes", codes)
+    integers, scale = _codes(parts["weight"], codes, parts.get(f"{_ROUNDING}.log_scale"))
+    yield ExpectedTensor(layer, "weight codes", integers)
     factor = scale.astype(np.float64) * rounding.scale.astype(np.float64)[:, None]  # [V, out]
-    sums = codes.astype(np.int64).sum(-1) * rounding.zero_point.astype(np.int64)[:, None]
+    sums = integers.astype(np.int64).sum(-1) * rounding.zero_point.astype(np.int64)[:, None]
     yield ExpectedTensor(layer, "factors", factor.astype(np.float32))
     offset = parts["bias"].numpy().astype(np.float64) - factor * sums.astype(np.float64)
     yield ExpectedTensor(layer, "offsets", offset.astype(np.float32))

@@ -12,7 +12,9 @@ from qat_tft.errors import ConfigError
 
 def export(
     run: Run = None,
-    int8: Annotated[bool, typer.Option("--int8", help="Also write model.int8.onnx.")] = False,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Also write the file of integers, such as model.int8.onnx.")
+    ] = False,
     target: Annotated[
         str | None,
         typer.Option(
@@ -28,18 +30,37 @@ def export(
             "x86-vnni): onnxruntime's integer LSTM, less exact; the rows of a batch influence each other.",
         ),
     ] = "weights",
+    store: Annotated[
+        Literal["packed", "int8"],
+        typer.Option(
+            help="How weights of fewer than 8 bits are stored. packed: in as many, which needs onnxruntime 1.23 for 4 "
+            "bits and 1.24 for 2; int8: in 8, for older ones.",
+        ),
+    ] = "packed",
+    weight_bits: Annotated[
+        int | None,
+        typer.Option(
+            help="Bits that the run must have been trained for; another number is refused. Default: whatever it was "
+            "trained for.",
+            metavar="8|4|2",
+        ),
+    ] = None,
     runs_dir: RunsDir = "runs",
     json: Json = False,
 ) -> None:
-    """Write [bold]model.fp32.onnx[/] and, with --int8, [bold]model.int8.onnx[/] into a run folder.
+    """Write [bold]model.fp32.onnx[/] and, with --int8, the file of integers into a run folder.
 
-    Only the run folder is needed. Both files take raw values and return raw quantiles.
+    That is [bold]model.int8.onnx[/], or [bold]model.int4.onnx[/] or [bold]model.int2.onnx[/] where the run was trained
+    with weights of so few bits. Only the run folder is needed. All files take raw values and return raw quantiles.
     """
     from qat_tft.export.build.run_export import export_run
     from qat_tft.runs.folder import RunFolder
 
-    if not int8 and (target is not None or lstm != "weights"):
-        raise ConfigError("--target and --lstm apply to the INT8 file", next_step="Add --int8")
+    if not int8 and (target is not None or lstm != "weights" or store != "packed" or weight_bits is not None):
+        raise ConfigError(
+            "--target, --lstm, --store and --weight-bits apply to the file of integers", next_step="Add --int8"
+        )
     folder = RunFolder.find(run, runs_dir)
     console.note(f"Exporting {folder.path}")
-    console.emit(export_run(folder, int8=int8, target=target, lstm=lstm), json=json)
+    result = export_run(folder, int8=int8, target=target, lstm=lstm, store=store, weight_bits=weight_bits)
+    console.emit(result, json=json)

@@ -50,11 +50,11 @@ def target_history(schema: Schema, historical: torch.Tensor) -> Array:
 
 def _forecast(folder: RunFolder, one: Batch) -> tuple[str, Array]:
     """Return the label and the quantiles [F, Q] of one window."""
-    file = folder.onnx_file("int8")
+    file = folder.integer_file
     if file.is_file():
         forecaster = ForecastSession(file, threads=1)
         inputs = window_inputs(one, torch.tensor([0]), forecaster.metadata)
-        return "INT8", cast(Array, forecaster.forecast(inputs)[0])
+        return f"INT{forecaster.metadata.bits}", cast(Array, forecaster.forecast(inputs)[0])
     quantized = folder.has_qat_weights
     model = folder.load_qat_model() if quantized else folder.load_fp32_model()
     scaling = folder.load_preprocessing().scaling()

@@ -6,9 +6,9 @@ from typing import Self
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 from qat_tft.cli import console
-from qat_tft.training.progress import EpochReport, PhaseStart, StepReport
+from qat_tft.training.progress import FLIPPED, EpochReport, PhaseStart, StepReport
 
-_TITLES = {"fp32": "FP32", "qat": "QAT"}
+_TITLES = {"fp32": "FP32", "qat": "QAT", "continued": "FP32 trained on"}
 _WAITING = "loss -"
 _LARGE = 2_000_000  # rows that take longer than a second
 
@@ -81,8 +81,13 @@ class TrainingDisplay:
             f"{title} epoch {report.epoch}: train {report.train_loss:.4f}, "
             f"validation {report.validation_loss:.4f}{' (best)' if report.best else ''}, "
             f"{report.samples_per_second:,.0f} samples/s, peak {report.peak_mib:,.0f} MiB, "
-            f"{report.seconds:.1f} s"
+            f"{report.seconds:.1f} s{_flipped(report)}"
         )
+
+
+def _flipped(report: EpochReport) -> str:
+    share = report.more.get(FLIPPED)
+    return "" if share is None else f", {share:.2%} of the codes changed"
 
 
 def _count(number: int, what: str) -> str:

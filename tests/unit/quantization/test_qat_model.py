@@ -100,7 +100,7 @@ def test_the_integer_form_is_the_same_function_and_holds_int8_weights(target, ma
 def test_scales_zero_points_and_bias_merge_after_a_batched_product_without_a_change(target):
     torch.manual_seed(0)
     scheme = scheme_for(target)
-    layer = QuantizedVariableLinear.from_float(VariableLinear(5, 16, 6), scheme)
+    layer = QuantizedVariableLinear(VariableLinear(5, 16, 6), scheme)
     x = torch.randn(5, 40, 16) * torch.tensor([0.1, 1.0, 5.0, 30.0, 2.0]).view(-1, 1, 1) + 0.5
     layer.input.phase = Phase.CALIBRATE
     layer.chunks([5])[0](x)
@@ -206,7 +206,7 @@ def test_training_moves_a_calibrated_range_on_from_where_it_is(make_model, sizes
 @pytest.mark.parametrize("calibrator", list(Calibrator))
 def test_a_part_that_never_ran_is_an_error_under_every_calibrator(calibrator, make_model, sizes):
     model = QATTemporalFusionTransformer(make_model(), scheme_for("x86"))
-    model.model.head.spare = QuantizedLinear.from_float(nn.Linear(2, 2), scheme_for("x86"))
+    model.model.head.spare = QuantizedLinear(nn.Linear(2, 2), scheme_for("x86"))
     with pytest.raises(CalibrationError, match=r"head\.spare: 1 of \d+ quantizers were never calibrated"):
         calibrate(model, batches(sizes), calibrator)
 

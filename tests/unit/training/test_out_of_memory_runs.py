@@ -14,7 +14,7 @@ from qat_tft.config.run import RunConfig
 from qat_tft.errors import OutOfMemoryError, SpentProcessError
 from qat_tft.evaluation import window_forecasts as forecasts
 from qat_tft.runs import files, layout
-from qat_tft.training import job, loop
+from qat_tft.training import loop
 from qat_tft.training.interrupt import Interrupted
 from qat_tft.training.job import FinishedRun, resume, train
 from qat_tft.training.progress import Silent, StepReport
@@ -232,7 +232,7 @@ def test_a_batch_too_large_to_measure_savings_is_trained_all_the_same(config, sc
     def refused(*_: object, **__: object) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
-    monkeypatch.setattr(job, "measure_savings", refused)
+    monkeypatch.setattr("qat_tft.training.measured_notes.measure_savings", refused)
     listener = Listener()
     run = train(changed(config, training={"checkpoint_mode": "full"}), schema, runs_dir=tmp_path, progress=listener)
     assert run.results.checkpointing is None

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from qat_tft.training.schedule import FLOOR, learning_rate, ranges_are_frozen, tail_epochs
+from qat_tft.training.schedule import FLOOR, first_frozen_step, learning_rate, tail_epochs
 
 PEAK = 0.01
 
@@ -49,5 +49,5 @@ def test_the_tail_has_a_fifth_of_the_epochs_and_at_least_one(epochs, tail):
     ids=["half", "never", "odd", "one-step"],
 )
 def test_the_last_share_of_the_steps_runs_with_frozen_ranges(steps, frozen, first):
-    found = [ranges_are_frozen(step, steps, frozen=frozen) for step in range(steps)]
+    found = [step >= first_frozen_step(steps, frozen=frozen) for step in range(steps)]
     assert found == [step >= first for step in range(steps)]

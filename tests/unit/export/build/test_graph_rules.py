@@ -93,14 +93,14 @@ def test_metadata_and_the_floats_that_rows_are_looked_up_in_are_left_as_they_are
 def test_a_sound_integer_graph_passes() -> None:
     model = integer_graph()
     remove_full_range_clips(model)
-    verify_integer_graph(model, int8_weights=WEIGHT.size)
+    verify_integer_graph(model, codes=WEIGHT.size)
     verify_graph(model, lstm_nodes=0, portable=True)
 
 
 @pytest.mark.parametrize("scale", [np.nan, np.inf, 0.0, -0.1], ids=str)
 def test_a_scale_that_is_no_positive_number_is_refused(scale: float) -> None:
     with pytest.raises(CalibrationError, match="not a positive finite number"):
-        verify_integer_graph(integer_graph(scale=np.float32(scale)), int8_weights=WEIGHT.size)
+        verify_integer_graph(integer_graph(scale=np.float32(scale)), codes=WEIGHT.size)
 
 
 def test_a_weight_that_was_left_float_behind_a_quantizer_is_refused() -> None:
@@ -112,12 +112,12 @@ def test_a_weight_that_was_left_float_behind_a_quantizer_is_refused() -> None:
     nodes[3].input[0] = "weight_levels"
     model.graph.node.extend([turn, quantize, *nodes])
     with pytest.raises(ExportError, match="stored as float behind a QuantizeLinear"):
-        verify_integer_graph(model, int8_weights=WEIGHT.size)
+        verify_integer_graph(model, codes=WEIGHT.size)
 
 
 def test_a_weight_that_became_float_is_noticed_by_the_count() -> None:
     with pytest.raises(ExportError, match="stores 12 8-bit weights, the model has 24"):
-        verify_integer_graph(integer_graph(), int8_weights=2 * WEIGHT.size)
+        verify_integer_graph(integer_graph(), codes=2 * WEIGHT.size)
 
 
 def test_a_lost_lstm_is_refused() -> None:
