@@ -125,7 +125,8 @@ class CheckReport:
             yield f"the file has {INTEGER_STORAGE}"
             ratio = self.found.file_ratio
             if ratio is not None and ratio >= 1.0:
-                yield f"the {integer_name(self.facts.bits)} file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
+                name = integer_name(self.facts.bits)
+                yield f"the {name} file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
 
     def layer_table(self) -> Table:
         """Every layer with integer weights, worst first."""

@@ -75,4 +75,5 @@ def compare_with_twin(model: ModelProto, inputs: Inputs, *, threads: int) -> Twi
 
 def _packed(model: ModelProto) -> int:
     tensors: int = sum(tensor.data_type in PACKED_TYPES for tensor in model.graph.initializer)
-    return tensors + sum(node.op_type == _ROUNDS_BOTH_SIDES for node in model.graph.node)
+    nodes: int = sum(node.op_type == _ROUNDS_BOTH_SIDES for node in model.graph.node)
+    return tensors + nodes
