@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from qat_tft.errors import ConfigError
 
-UNITS = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+UNITS = {"KB": 10**3, "KiB": 2**10, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 """Bytes of each unit that may be written; those with an i are powers of two."""
 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)

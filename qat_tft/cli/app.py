@@ -20,6 +20,7 @@ from qat_tft.profiling.heap import restart_without_block_cache
 
 COMMANDS = (
     "train",
+    "quantize",
     "plan",
     "profile",
     "sensitivity",
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # slower training with a second process on two cores. OpenMP reads this once, when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if arguments is None and words[:1] == ["train"]:
+    if arguments is None and words[:1] in (["train"], ["quantize"]):
         restart_without_block_cache()
     try:
         app(words, prog_name="qat-tft")

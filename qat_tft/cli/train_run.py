@@ -17,6 +17,7 @@ from qat_tft.data.sample.samples import embedded_rentals, schema_path
 from qat_tft.errors import ConfigError
 from qat_tft.export.build.export_report import ExportResult
 from qat_tft.export.build.run_export import export_run
+from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Schema
 from qat_tft.training import job
 from qat_tft.training.interrupt import Interrupted
@@ -78,6 +79,20 @@ def go_on(runs_dir: str, name: str | None) -> Trained:
         Exit: with 130, after Ctrl-C.
     """
     return _shown(lambda display: job.resume(runs_dir, name, progress=display))
+
+
+def quantize(given: dict[str, Any], run: str | None, *, runs_dir: str, name: str | None) -> Trained:
+    """Quantize a finished run anew with other settings.
+
+    Raises:
+        UserError: an option, the run or its data cannot be used.
+        Exit: with 130, after Ctrl-C.
+    """
+    folder = RunFolder.find(run, runs_dir)
+    console.note(f"Quantizing the FP32 model of {folder.path}")
+    with naming_options(every_setting()):
+        config = folder.load_config().requantized(given, where="the options")
+        return _shown(lambda display: job.quantize(folder, config, runs_dir=runs_dir, name=name, progress=display))
 
 
 def refuse_changes(settings: Sequence[str], *, schema: str | None, config: str | None, name: str | None) -> None:

@@ -52,6 +52,15 @@ def _split_quantiles(value: object) -> object:
     return _split_names(value)
 
 
+def _fraction(value: object) -> object:
+    if not isinstance(value, str) or not value.endswith("%"):
+        return value
+    try:
+        return float(value.removesuffix("%")) / 100
+    except ValueError:
+        return value
+
+
 _NUMBERS = re.compile(r"[\s\d.,eE+-]*")
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -64,4 +73,6 @@ Names = Annotated[tuple[str, ...], BeforeValidator(_split_names), Metavar("NAME,
 Quantiles = Annotated[tuple[Quantile, ...], BeforeValidator(_split_quantiles), Metavar("Q,Q,...")]
 """Quantiles as a list, or in one text separated by commas."""
 Folder = Annotated[str, Metavar("FOLDER")]
+Share = Annotated[float, BeforeValidator(_fraction), Metavar("SHARE")]
+"""A share as a number, or in percent: 0.005 or 0.5%."""
 MemoryAmount = Annotated[str, Metavar("AMOUNT")]

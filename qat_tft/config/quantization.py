@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, cast
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from qat_tft.config.fields import Fraction, Names, PositiveInt, Section
+from qat_tft.checkpointing.budget import parse_memory
+from qat_tft.config.fields import Fraction, MemoryAmount, Names, PositiveInt, Section, Share
 from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.bits import BitLayout, parse_layers
 from qat_tft.quantization.products import Products, products_for
@@ -70,6 +71,15 @@ class QuantizationConfig(Section):
     qat_ranges: Literal["observed", "learned"] = Field(
         default="observed", description="activation ranges in QAT: observed, or learned (scales are trained)"
     )
+    max_drop: Share | None = Field(
+        default=None,
+        ge=0.0,
+        description="with --weight-bits auto: share by which the mean q-risk of the calibrated model may lie above "
+        "FP32's, such as 0.5%; none: 0.5%, unless --max-bytes is given",
+    )
+    max_bytes: MemoryAmount | None = Field(
+        default=None, description="with --weight-bits auto: most that the weights may take, such as 40KB"
+    )
     weight_scales: Literal["fixed", "learned"] = Field(
         default="learned",
         description="scales of weights with fewer than 8 bits in QAT: as calibration found them, or trained",
@@ -98,6 +108,10 @@ class QuantizationConfig(Section):
 
     @model_validator(mode="after")
     def _bits_fit(self) -> Self:
+        if self.max_bytes is not None:
+            parse_memory(self.max_bytes, where="quantization.max_bytes")
+        if self.weight_bits != "auto" and (self.max_drop is not None or self.max_bytes is not None):
+            raise ValueError("quantization.max_drop and max_bytes go with quantization.weight_bits auto")
         fewest = 4 if self.weight_bits == "auto" else self.layout.fewest
         if fewest < 8 and not scheme_for(self.target).few_bits:
             raise ValueError(f"quantization.target {self.target} has weights of 8 bits only: {FEW_BITS_UNSHOWN}")

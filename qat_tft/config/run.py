@@ -1,7 +1,7 @@
 """The configuration of a run: its sections together, checked as a whole; read from and written to TOML."""
 
 import tomllib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -107,6 +107,23 @@ class RunConfig(Section):
         model = self.model.model_copy(update={"linear_path": linear_path, "scale_input": scale_input})
         return self.model_copy(update={"model": model})
 
+    def requantized(self, given: Mapping[str, Any], *, where: str) -> Self:
+        """Return the same configuration with other settings of quantization, by path, and QAT on.
+
+        What earlier settings led to is decided anew unless it is given too: bits of layers where the bits of all are
+        given, and the form of the products.
+
+        Raises:
+            ConfigError: as `checked`.
+        """
+        values = self.model_dump(mode="python", exclude_none=True)
+        own = {path.partition(".")[2]: value for path, value in given.items()}
+        anew: dict[str, Any] = {"use_qat": True, "use_int8": False, "products": "auto"}
+        if "weight_bits" in own:
+            anew["layer_bits"] = ()
+        values["quantization"] = {**values["quantization"], **anew, **own}
+        return type(self).checked(values, where=where)
+
     @property
     def qat_selection(self) -> SelectionForm:
         """The form of the selection networks in the quantization-aware model."""
@@ -121,6 +138,12 @@ class RunConfig(Section):
         """Return the same configuration with the form of the products decided on."""
         quantization = self.quantization.model_copy(update={"products": products})
         return self.model_copy(update={"quantization": quantization})
+
+    def with_bits(self, layers: Mapping[str, int]) -> Self:
+        """Return the same configuration with the bits that `auto` stood for decided; the budget has done its work."""
+        named = tuple(f"{layer}={bits}" for layer, bits in sorted(layers.items()))
+        decided = {"weight_bits": "8", "layer_bits": named, "max_drop": None, "max_bytes": None}
+        return self.model_copy(update={"quantization": self.quantization.model_copy(update=decided)})
 
     def with_split(self, validation_from: str, test_from: str) -> Self:
         """Return the same configuration with the times at which the shares of validation and test cut."""

@@ -64,11 +64,11 @@ def analyse(
     data = load_data_of(run)
     device = accelerator_for(config.training).device
     scaling = preprocessing.scaling().to(device)
-    risks_of = partial(_risks, scaling, data.validation, config, windows, device)
-    fp32 = risks_of(run.load_fp32_model().to(device))
+    measured_on = partial(risks_of, scaling, data.validation, config, windows, device)
+    fp32 = measured_on(run.load_fp32_model().to(device))
     model = _quantized(run, config, data, scaling, device)
     groups = _GROUPINGS[by](model)
-    measure: Callable[[], Risks] = partial(risks_of, model)
+    measure: Callable[[], Risks] = partial(measured_on, model)
     rounded = measure()
     costs = measure_costs(model, groups, measure, done=measured)
     choice = None
@@ -105,9 +105,14 @@ def _quantized(
     return model.eval()
 
 
-def _risks(
+def risks_of(
     scaling: Scaling, windows: Windows, config: RunConfig, limit: int, device: torch.device, model: nn.Module
 ) -> Risks:
+    """Return the q-risks of a model on windows, at most so many and evenly spaced.
+
+    Raises:
+        DataError: one of them is zero or not finite.
+    """
     indices = even_indices(len(windows), limit)
     size = config.training.batch_size
     found = forecast_windows(model, scaling, windows, indices, batch_size=size, device=device)

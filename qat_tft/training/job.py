@@ -24,6 +24,7 @@ from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.quantization.ranges import Phase as QuantizationPhase
 from qat_tft.runs import layout
+from qat_tft.runs.bit_choice import choose_bits
 from qat_tft.runs.build import accelerator_for, build_model, configured_qat_model, refuse_unknown_layers
 from qat_tft.runs.calibration import calibrate_on
 from qat_tft.runs.data import RunData, load_data, load_data_of
@@ -139,6 +140,37 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
     return _Run(config, data, fit_frame(data, config), folder, progress, saved).finish()
 
 
+def quantize(
+    run: RunFolder,
+    config: RunConfig,
+    *,
+    runs_dir: str | Path = "runs",
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> FinishedRun:
+    """Quantize the floating-point model of a finished run anew, into a run of its own.
+
+    Args:
+        run: whose data, schema, statistics and floating-point weights the new one has.
+        config: its configuration but for the quantization, with quantization-aware training.
+        runs_dir: where the new run folder stands.
+        name: of the new run; by default the time.
+        progress: receives the reports; by default nobody.
+
+    Raises:
+        UserError: the run, its data or the configuration cannot be used.
+        Interrupted: Ctrl-C; `resume` goes on.
+    """
+    weights = run.read_weights(FP32)
+    data = load_data_of(run)
+    config = config.with_products(config.quantization.products_at(config.model.hidden))
+    refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
+    folder = RunFolder.create(runs_dir, name)
+    folder.write_setup(config, data.declared, data.preprocessing)
+    folder.write_weights(FP32, weights)
+    return _Run(config, data, fit_frame(data, config), folder, progress or Silent(), None).finish()
+
+
 class _Run:
     """One pass through the phases, from the start or from a saved state."""
 
@@ -190,8 +222,10 @@ class _Run:
         torch.manual_seed(self.config.training.seed)
         data, shape = self.data, self.config.model
         model = build_model(shape, data.preprocessing, data.schema).to(self.device)
-        if self.position.phase != FP32:
+        if self.folder.weights_file(FP32).exists():  # that phase is over
             model.load_state_dict(self.folder.load_fp32_model().state_dict())
+            if FP32 not in self.position.q_risk:
+                self._record(FP32, model)
             return model
         self.frame.put(model)
         for note in self.frame.notes():
@@ -220,6 +254,11 @@ class _Run:
     def _quantized_model(
         self, model: TemporalFusionTransformer, interrupt: InterruptRequest, metrics: MetricsLog
     ) -> None:
+        if self.config.quantization.weight_bits == "auto":
+            self.config, note = choose_bits(model, self.config, self.data, self.scaling, self.device)
+            self.folder.write_config(self.config)
+            self.position.notes.append(note)
+            self.progress.note(note)
         settings = self.config.quantization
         quantized = configured_qat_model(model, self.config.model, settings).to(self.device)
         if quantized.products == "float":

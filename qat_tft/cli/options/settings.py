@@ -102,7 +102,9 @@ def with_options(
     return decorate
 
 
-def with_settings(*, first: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def with_settings(
+    *, first: str, section: str = "", without: Sequence[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting that has one; the command gets those that were used as `given`.
 
     Name, type, choices, help and default come from the configuration. An option that is not used is None, so that a
@@ -110,8 +112,11 @@ def with_settings(*, first: str) -> Callable[[Callable[..., None]], Callable[...
 
     Args:
         first: path of the setting whose option the help shows at the top.
+        section: the only section whose settings get options; empty: all of them.
+        without: paths of settings that get none.
     """
-    paths = sorted(_with_option(), key=lambda path: path != first)
+    wanted = [path for path in _with_option() if path.startswith(f"{section}.") or not section]
+    paths = sorted((path for path in wanted if path not in without), key=lambda path: path != first)
     names = {name_of(path): path for path in paths}
 
     def used(values: dict[str, Any]) -> Given:
@@ -176,7 +181,7 @@ def _parameter(path: str) -> inspect.Parameter:
 def _option_type(annotation: Any, metadata: list[Any]) -> Any:
     """Return what an option takes: a number, a flag, texts that may be repeated, or one text."""
     plain = next(part for part in _parts(annotation) if part is not type(None))
-    if plain in (bool, int, float):
+    if plain in (bool, int, float) and not any(isinstance(one, BeforeValidator) for one in _annotations(annotation)):
         return plain
     repeated = get_origin(plain) is tuple and not any(isinstance(one, BeforeValidator) for one in metadata)
     return list[str] if repeated and not any(_annotations(annotation)) else str
