@@ -84,8 +84,9 @@ class QuantizationConfig(Section):
         default="learned",
         description="scales of weights with fewer than 8 bits in QAT: as calibration found them, or trained",
     )
-    calibrator: Literal["moving-average", "min-max", "percentile", "mse"] = Field(
-        default="moving-average", description="how calibration derives a range"
+    calibrator: Literal["auto", "moving-average", "min-max", "percentile", "mse"] = Field(
+        default="auto",
+        description="how calibration derives a range; auto: the way with the lowest validation loss",
     )
     calibration_batches: PositiveInt = Field(default=32, description="training batches observed before QAT")
     float_layers: Names = Field(default=(), description="layers to leave in floating point; separated by commas")

@@ -111,14 +111,14 @@ class RunConfig(Section):
         """Return the same configuration with other settings of quantization, by path, and QAT on.
 
         What earlier settings led to is decided anew unless it is given too: bits of layers where the bits of all are
-        given, and the form of the products.
+        given, the form of the products, and the calibrator.
 
         Raises:
             ConfigError: as `checked`.
         """
         values = self.model_dump(mode="python", exclude_none=True)
         own = {path.partition(".")[2]: value for path, value in given.items()}
-        anew: dict[str, Any] = {"use_qat": True, "use_int8": False, "products": "auto"}
+        anew: dict[str, Any] = {"use_qat": True, "use_int8": False, "products": "auto", "calibrator": "auto"}
         if "weight_bits" in own:
             anew["layer_bits"] = ()
         values["quantization"] = {**values["quantization"], **anew, **own}
@@ -137,6 +137,16 @@ class RunConfig(Section):
     def with_products(self, products: Products) -> Self:
         """Return the same configuration with the form of the products decided on."""
         quantization = self.quantization.model_copy(update={"products": products})
+        return self.model_copy(update={"quantization": quantization})
+
+    def with_batch_size(self, batch_size: int) -> Self:
+        """Return the same configuration with another batch size."""
+        training = self.training.model_copy(update={"batch_size": batch_size})
+        return self.model_copy(update={"training": training})
+
+    def with_calibrator(self, calibrator: str) -> Self:
+        """Return the same configuration with the calibrator that `auto` stood for decided."""
+        quantization = self.quantization.model_copy(update={"calibrator": calibrator})
         return self.model_copy(update={"quantization": quantization})
 
     def with_bits(self, layers: Mapping[str, int]) -> Self:
