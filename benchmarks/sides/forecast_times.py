@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.data.loader import batches
@@ -51,7 +52,7 @@ def time_ratios(one: ForecastSet, data: Path, runs: Path) -> TimeRatios | None:
     ours = trained(one, data, runs, f"{one.name}-timed", *SHORT)
     plain = trained(one, data, runs, f"{one.name}-plain", *SHORT, *PLAIN.split())
     return TimeRatios(
-        step=_ratio(training_step(ours), training_step(plain), STEP_SECONDS),
+        step=_ratio(*(training_step(run, run.load_fp32_model()) for run in (ours, plain)), STEP_SECONDS),
         file={f"b{batch}": _ratio(forecast(ours, batch), forecast(plain, batch), FILE_SECONDS) for batch in BATCHES},
     )
 
@@ -62,9 +63,15 @@ def _ratio(ours: Call, plain: Call, seconds: float) -> float:
     return medians["ours"] / medians["plain"]
 
 
-def training_step(run: RunFolder) -> Call:
-    """Return what makes a training step of a run's floating-point model, on the same batch each time."""
-    config, data, model = run.load_config(), load_data_of(run), run.load_fp32_model()
+def training_step(run: RunFolder, model: nn.Module, *, distill: float = 0.0) -> Call:
+    """Return what makes a training step of a model of a run, on the same batch each time.
+
+    Args:
+        run: whose data and settings hold.
+        model: floating-point or quantization-aware.
+        distill: weight of the distance to a teacher, for which the model's own forecast stands in.
+    """
+    config, data = run.load_config(), load_data_of(run)
     training = config.training
     accelerator = accelerator_for(training)
     optimizer = make_optimizer(model, learning_rate=training.learning_rate, weight_decay=training.weight_decay)
@@ -77,8 +84,12 @@ def training_step(run: RunFolder) -> Call:
         run_segment=runner_for("off"),
         loss=loss_of(config.model.quantiles),
         gradient_clip=training.gradient_clip,
+        distill=distill,
     )
     batch = next(iter(batches(data.training, training.batch_size, shuffle=True, seed=0, epoch=0)))
+    if distill:
+        with torch.no_grad():
+            batch = batch._replace(teacher=step.forecast(step.scaled(batch)[0], runner_for("off")).quantiles)
     return lambda: step([batch], place="a timed step")
 
 

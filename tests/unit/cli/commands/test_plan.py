@@ -72,7 +72,7 @@ def test_a_plan_for_usual_gpus_is_shown_as_tables_of_80_columns(
     ("words", "message"),
     [
         pytest.param(["--memory-budget", "lots"], "--memory-budget: 'lots' is not an amount of memory", id="nonsense"),
-        pytest.param(["--memory-budget", "2"], "Allowed: a positive number and one of MB, GB", id="no unit"),
+        pytest.param(["--memory-budget", "2"], "Allowed: a positive number and one of KB, KiB, MB, GB", id="no unit"),
         pytest.param(["--memory-budget", "0.01MB"], "is too small for the weights, which take", id="below the weights"),
         pytest.param(["--selection-chunk", "0"], "--selection-chunk: Input", id="chunk 0"),
         pytest.param(["--batch-size", "0"], "--batch-size: Input", id="batch 0"),
