@@ -1,4 +1,4 @@
-"""Memory and time of a QAT training step with observed and with learned ranges; docs/int8.md quotes the output.
+"""Memory and time of a QAT training step with observed and with learned ranges; docs/quantization.md quotes the output.
 
 20 observed, 4 known and 2 static real columns, hidden 32, history 48, horizon 12, 32 windows, on one thread. Memory is
 the peak of live tensors in one forward and backward pass; time is the best of several.

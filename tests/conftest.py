@@ -14,6 +14,7 @@ from qat_tft.checkpointing.segments import SegmentRunner
 from qat_tft.cli.app import main
 from qat_tft.model.loss import quantile_loss
 from qat_tft.model.tft import TemporalFusionTransformer
+from qat_tft.quantization.bits import EIGHT_BITS, BitLayout
 from qat_tft.quantization.calibrate import calibrate
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.scheme import scheme_for
@@ -83,11 +84,17 @@ def make_qat_model() -> Callable[..., QATTemporalFusionTransformer]:
     """Build a calibrated QAT test model in phase `qat`; equal arguments give equal weights and ranges."""
 
     def build(
-        sizes: Sizes | None = None, seed: int = 0, target: str = "x86", learned_ranges: bool = False, **changes: object
+        sizes: Sizes | None = None,
+        seed: int = 0,
+        target: str = "x86",
+        learned_ranges: bool = False,
+        layout: BitLayout = EIGHT_BITS,
+        **changes: object,
     ) -> QATTemporalFusionTransformer:
         sizes = sizes or Sizes()
         fp32 = build_model(sizes, seed, **changes)
-        model = QATTemporalFusionTransformer(fp32, scheme_for(target), learned_ranges=learned_ranges)
+        scheme = scheme_for(target)
+        model = QATTemporalFusionTransformer(fp32, scheme, learned_ranges=learned_ranges, layout=layout)
         generator = torch.Generator().manual_seed(seed)
         calibrate(model, [sizes.inputs(8, generator) for _ in range(3)])
         model.set_phase("qat")

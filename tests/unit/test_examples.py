@@ -81,5 +81,5 @@ def _rebuild(whole: pa.Table, folder: Path) -> subprocess.CompletedProcess[str]:
 def test_the_documentation_shows_the_ten_lines_as_they_are() -> None:
     script = (ROOT / "examples" / "ten_lines.py").read_text(encoding="utf-8")
     _, code = script.split('"""\n\n', maxsplit=1)
-    assert f"```python\n{code}```" in (ROOT / "docs" / "int8.md").read_text(encoding="utf-8")
+    assert f"```python\n{code}```" in (ROOT / "docs" / "quantization.md").read_text(encoding="utf-8")
     assert len([line for line in code.splitlines() if line]) == 10

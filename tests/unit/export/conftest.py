@@ -138,6 +138,7 @@ def write_run(
     target: str = "x86",
     products: Products = "integer",
     selection: SelectionForm = "tabulated",
+    weight_bits: int = 8,
 ) -> RunFolder:
     """A calibrated run folder with random weights: what training leaves, without the training."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -150,7 +151,7 @@ def write_run(
     config = RunConfig.checked(
         {
             "model": {**shape, "selection": selection, "knots": KNOTS, "linear_path": "ridge", "scale_input": True},
-            "quantization": {"target": target, "products": products},
+            "quantization": {"target": target, "products": products, "weight_bits": weight_bits},
         },
         where="the test",
     )
@@ -172,7 +173,8 @@ def _write_weights(run: RunFolder) -> None:
         for buffer in model.frame.buffers():  # fitted in training
             buffer.add_(0.05 * torch.rand_like(buffer))
     run.write_weights("fp32", model.state_dict())
-    qat = build_qat_model(model, config.quantization.target, products=config.quantization.products)
+    settings = config.quantization
+    qat = build_qat_model(model, settings.target, products=settings.products, layout=settings.layout)
     scaling = preprocessing.scaling()
     calibrate(qat, [scaling.scale_inputs(windows.static, windows.historical, windows.future, windows.series)])
     run.write_weights("qat", qat.state_dict())
@@ -222,17 +224,19 @@ def run_for(shared: Path, exported_run: RunFolder) -> MakeRun:
         *,
         products: Products = "integer",
         selection: SelectionForm = "tabulated",
+        weight_bits: int = 8,
         exported: bool = True,
         **options: str,
     ) -> RunFolder:
         def make(folder: Path) -> None:
-            run = write_run(folder, target=trained, products=products, selection=selection)
+            run = write_run(folder, target=trained, products=products, selection=selection, weight_bits=weight_bits)
             if exported:
                 if selection == "tabulated":
                     copy2(exported_run.onnx_file("fp32"), run.path)  # made of the same weights
                 write_plans(run, [plan_int8(run, **options)])
 
-        name = "-".join([trained, products, selection, *options.values(), *([] if exported else ["bare"])])
+        bits = [] if weight_bits == 8 else [str(weight_bits)]
+        name = "-".join([trained, products, selection, *bits, *options.values(), *([] if exported else ["bare"])])
         return made_once(shared / name, make)
 
     return run_for_target
