@@ -3,8 +3,8 @@
     python benchmarks/damage.py [RUN] [--runs-dir runs] [--json]
 
 Every damage is small: most leave the forecasts close to the model's. The table tells for each how close, and which of
-the check's three looks notices it: the whole forecast (SQNR), each layer by itself, and the tensors. docs/quantization.md
-quotes the output. It takes a few seconds for each kind of damage.
+the check's three looks notices it: the whole forecast (SQNR), each layer by itself, and the tensors.
+docs/quantization.md quotes the output. It takes a few seconds for each kind of damage.
 """
 
 from __future__ import annotations

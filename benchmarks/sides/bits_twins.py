@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import onnx
 import torch
 
+from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.compare import window_inputs
 from qat_tft.export.verify.measures import interleaved_medians
@@ -15,7 +17,9 @@ from qat_tft.export.verify.twin import compare_with_twin
 from qat_tft.quantization.ranges import Phase
 from qat_tft.runs.folder import RunFolder
 from sides.forecast_times import LEAST_ROUNDS, STEP_SECONDS, training_step
+from sides.ours_shape import synthetic_step
 from sides.process import qat_tft
+from sides.workloads import WORKLOADS
 
 WINDOWS = 64
 DISTILL = 0.5
@@ -36,6 +40,16 @@ def step_ratio(run: RunFolder) -> float:
     }
     medians = interleaved_medians(calls, STEP_SECONDS, clock=time.process_time, least=LEAST_ROUNDS)
     return medians["qat"] / medians["fp32"]
+
+
+def peak_ratio() -> float:
+    """Return the live tensors of a QAT step with 4 bits over those with 8, everything recomputed, at 225 columns."""
+    step = synthetic_step(WORKLOADS["w1"])
+    peaks = []
+    for bits in ("4", "8"):
+        quantization = QuantizationConfig.model_validate({"weight_bits": bits, "products": "integer"})
+        peaks.append(replace(step, quantization=quantization)("qat", "full", WORKLOADS["w1"].batch).peak)
+    return peaks[0] / peaks[1]
 
 
 def _is_equal(run: RunFolder) -> bool:

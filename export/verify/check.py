@@ -230,7 +230,7 @@ def _metadata_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]
             yield f"the {what} in the file's metadata are not those of {run.path}"
     if metadata.kind == "int8" and metadata.products != config.quantization.products:
         yield f"the file's products are not in the form that quantization.products of {run.path} says"
-    if metadata.kind == "int8" and dict(metadata.low_bits) != run.load_qat_model().low_bits():
+    elif metadata.kind == "int8" and dict(metadata.low_bits) != run.load_qat_model().low_bits():
         yield f"the file's weights have other bits than quantization.weight_bits of {run.path} says"
     left_out = {name for name, reason in metadata.float_layers if reason == LEFT_OUT}
     if metadata.kind == "int8" and left_out != set(config.quantization.float_layers):

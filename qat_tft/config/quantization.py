@@ -7,10 +7,9 @@ from pydantic import BeforeValidator, Field, model_validator
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.config.fields import Fraction, MemoryAmount, Names, PositiveInt, Section, Share
 from qat_tft.model.forms import SelectionForm
-from qat_tft.quantization.bits import BitLayout, parse_layers
+from qat_tft.quantization.bits import BitLayout, Bits, parse_layers
 from qat_tft.quantization.products import Products, products_for
 from qat_tft.quantization.scheme import FEW_BITS_UNSHOWN, TARGETS, scheme_for
-from qat_tft.quantization.weights import Bits
 
 
 def _text_of_number(value: object) -> object:
@@ -102,6 +101,15 @@ class QuantizationConfig(Section):
         return products_for(self.target, hidden) if self.products == "auto" else self.products
 
     @property
+    def byte_budget(self) -> int | None:
+        """The most bytes that weights may take; None without a limit.
+
+        Raises:
+            ConfigError: `max_bytes` is no amount.
+        """
+        return None if self.max_bytes is None else parse_memory(self.max_bytes, where="quantization.max_bytes").size
+
+    @property
     def layout(self) -> BitLayout:
         """How many bits the weights of each layer have; `auto` counts as 8 until it is decided."""
         bits = cast(Bits, 8 if self.weight_bits == "auto" else int(self.weight_bits))
@@ -109,8 +117,7 @@ class QuantizationConfig(Section):
 
     @model_validator(mode="after")
     def _bits_fit(self) -> Self:
-        if self.max_bytes is not None:
-            parse_memory(self.max_bytes, where="quantization.max_bytes")
+        assert self.byte_budget is None or self.byte_budget > 0, "as it is parsed"
         if self.weight_bits != "auto" and (self.max_drop is not None or self.max_bytes is not None):
             raise ValueError("quantization.max_drop and max_bytes go with quantization.weight_bits auto")
         fewest = 4 if self.weight_bits == "auto" else self.layout.fewest

@@ -11,14 +11,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from torch import nn
-
-from qat_tft.quantization.bits import BitLayout
+from qat_tft.quantization.bits import BitLayout, Bits
 from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.rounding_costs import Risks, mean, rise
 from qat_tft.quantization.stored import StoredLSTM
-from qat_tft.quantization.weights import Bits, WeightBits
+from qat_tft.quantization.weights import WeightBits
 
 STEPS: tuple[tuple[Bits, Bits], ...] = ((8, 4), (4, 2))
 """How the bits of a layer fall."""
@@ -131,8 +129,8 @@ class BitSearch:
         return sizes
 
     def _fewest(self, layer: str) -> Bits:
-        kind = nn.LSTM if isinstance(self.model.model.get_submodule(layer), _LSTMS) else nn.Linear
-        return BitLayout(2).of(layer, kind).bits
+        is_lstm = isinstance(self.model.model.get_submodule(layer), _LSTMS)
+        return BitLayout(2).of(layer, "lstm" if is_lstm else "linear") if layer not in self.model.tables() else 8
 
     @contextmanager
     def _with_bits(self, bits: Mapping[str, Bits]) -> Iterator[None]:

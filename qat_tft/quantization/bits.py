@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import cast, get_args
+from typing import Literal, cast, get_args
 
-from torch import nn
-
-from qat_tft.model.tabulated import Table
-from qat_tft.quantization.weights import Bits, WeightBits
+Bits = Literal[8, 4, 2]
+LayerKind = Literal["linear", "lstm", "table"]
+"""What the bits of a layer depend on: whether it is a linear map, an LSTM or the table of a selection network."""
 
 HEAD = "head"
 """The layer of the quantiles, whose rounding nothing behind it can make up for."""
@@ -33,23 +32,18 @@ class BitLayout:
     learned: bool = False
 
     @property
-    def fewest(self) -> int:
+    def fewest(self) -> Bits:
         """Fewest bits of any weight."""
         return min((self.bits, *self.layers.values()))
 
-    def of(self, name: str, kind: type[nn.Module]) -> WeightBits:
-        """Return how the weights of a layer are rounded.
+    def of(self, name: str, kind: LayerKind) -> Bits:
+        """Return the bits of a layer's weights."""
+        return self.layers.get(name, self._default(name, kind))
 
-        Args:
-            name: of the layer.
-            kind: its class in the floating-point model.
-        """
-        return WeightBits(self.layers.get(name, self._default(name, kind)), self.learned)
-
-    def _default(self, name: str, kind: type[nn.Module]) -> Bits:
-        if name == HEAD or kind is Table:
+    def _default(self, name: str, kind: LayerKind) -> Bits:
+        if name == HEAD or kind == "table":
             return 8
-        return max(self.bits, 4) if kind is nn.LSTM else self.bits
+        return max(self.bits, 4) if kind == "lstm" else self.bits
 
 
 EIGHT_BITS = BitLayout()

@@ -15,7 +15,7 @@ from qat_tft.model.recurrence import LearnedSequence
 from qat_tft.model.selection import InputLinear, VariableScale
 from qat_tft.model.tabulated import IN_A_TABLE, Table, TabulatedSelection
 from qat_tft.model.tft import Forecast, TemporalFusionTransformer
-from qat_tft.quantization.bits import EIGHT_BITS, BitLayout
+from qat_tft.quantization.bits import EIGHT_BITS, BitLayout, LayerKind
 from qat_tft.quantization.layers import QuantizedLinear, QuantizedVariableLinear
 from qat_tft.quantization.learned import LearnedQuantizer
 from qat_tft.quantization.lstm import QuantizedLSTM
@@ -47,6 +47,8 @@ _STORED_PRODUCTS: dict[type[nn.Module], Callable[[Any, Scheme, WeightBits], nn.M
 _STORED: dict[type[nn.Module], Callable[[Any], nn.Module]] = {InputLinear: StoredLinear, AffineVariables: StoredAffine}
 
 _WITH_CODES = (QuantizedLinear, QuantizedVariableLinear, QuantizedLSTM, StoredLinear, StoredVariableLinear, StoredLSTM)
+
+_KINDS: dict[type[nn.Module], LayerKind] = {nn.LSTM: "lstm"}
 
 LEFT_OUT = "left out by name"
 """Why a layer stays in floating point that `skip` names."""
@@ -277,7 +279,11 @@ def _quantize(
             raise TypeError(f"{name} is a {kind.__name__}, which has no quantized form: name it in `skip`")
         else:
             quantizable.add(name)
-            replace_module(model, name, forms[kind](module, scheme, layout.of(name, kind)))
+            replace_module(
+                model,
+                name,
+                forms[kind](module, scheme, WeightBits(layout.of(name, _KINDS.get(kind, "linear")), layout.learned)),
+            )
             if products == "float":
                 stays.append((name, INTEGER_STORAGE))
     for asked, what in ((skip, "leave out"), (layout.layers, "give other bits")):

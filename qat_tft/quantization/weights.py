@@ -10,16 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
+from qat_tft.quantization.bits import Bits
 from qat_tft.quantization.fake_quant import fake_quantize, fake_quantize_learned, fake_quantize_weight, weight_scale
 from qat_tft.quantization.ranges import Phase
 from qat_tft.quantization.scheme import IntegerRange
 
-Bits = Literal[8, 4, 2]
 Rounding = Callable[[Tensor, Phase], Tensor]
 """Takes a weight [..., out, in] to what a phase makes of it."""
 

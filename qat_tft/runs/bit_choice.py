@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 import torch
 
-from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.config.run import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.errors import ConfigError
@@ -49,10 +48,9 @@ def choose_bits(
     quantized.set_phase(Phase.FROZEN)
     search = BitSearch(quantized.eval(), partial(measure, quantized), reference)
     moves = search.moves()
-    drop = DROP if settings.max_drop is None and settings.max_bytes is None else settings.max_drop
-    if settings.max_bytes is not None:
-        most = parse_memory(settings.max_bytes, where="quantization.max_bytes").size
-        choice = search.within_bytes(moves, most)
+    drop = DROP if settings.max_drop is None and settings.byte_budget is None else settings.max_drop
+    if settings.byte_budget is not None:
+        choice = search.within_bytes(moves, settings.byte_budget)
         if choice is None:
             raise _refused(
                 f"quantization.max_bytes {settings.max_bytes} is less than the weights take with the fewest bits",

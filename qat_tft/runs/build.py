@@ -97,7 +97,8 @@ def build_qat_model(
             model, scheme, frozenset(float_layers), learned_ranges=learned_ranges, products=products, layout=layout
         )
     except ValueError as unusable:
-        raise ConfigError(str(unusable), where="quantization.float_layers, quantization.layer_bits") from None
+        setting = "layer_bits" if "other bits" in str(unusable) else "float_layers"
+        raise ConfigError(str(unusable), where=f"quantization.{setting}") from None
 
 
 def configured_qat_model(

@@ -65,9 +65,22 @@ def _nothing(step: int, steps: int) -> None:
     """Change nothing before a step."""
 
 
-def _no_figures(whole: bool) -> Mapping[str, float]:
-    """Add nothing to the figures of an epoch."""
-    return {}
+class EpochFigures:
+    """Adds figures to those of each epoch; here none.
+
+    What it remembers from one epoch to the next is part of the resumable state.
+    """
+
+    def after_epoch(self) -> Mapping[str, float]:
+        """Return more figures of the epoch that has just ended."""
+        return {}
+
+    def memory(self) -> dict[str, Tensor]:
+        """Return what is remembered."""
+        return {}
+
+    def remember(self, memory: Mapping[str, Tensor]) -> None:
+        """Take over what `memory` returned."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,7 @@ class PhasePlan:
         start_loss: their validation loss, where it is known; it makes them a candidate too.
         distill: weight of the distance to a teacher in the loss.
         teach: gives a batch of the windows at some indices what the teacher says about them.
-        after_epoch: called after each epoch with whether all of it ran in this process; returns more of its figures.
+        figures: adds to the figures of each epoch.
     """
 
     name: str
@@ -98,7 +111,7 @@ class PhasePlan:
     start_loss: float | None = None
     distill: float = 0.0
     teach: Callable[[Batch, Tensor], Batch] | None = None
-    after_epoch: Callable[[bool], Mapping[str, float]] = _no_figures
+    figures: EpochFigures = EpochFigures()  # noqa: RUF009 - it has no state
 
 
 class Phase:
@@ -158,6 +171,7 @@ class Phase:
     def _resume(self, saved: SavedState) -> None:
         self.model.load_state_dict(saved.model)
         self.best = saved.best
+        self.plan.figures.remember(saved.figures)
         restore_optimizer(self.step.optimizer, saved)
         if self.context.accelerator.scaler is not None:
             self.context.accelerator.scaler.load_state_dict(saved.scaler)
@@ -165,7 +179,7 @@ class Phase:
 
     def _epoch(self) -> None:
         position, started = self.position, time.perf_counter()
-        done_before, whole = position.windows, not position.step_in_epoch
+        done_before = position.windows
         rate = 0.0
         for group in self._groups():
             rate = self._set_learning_rate()
@@ -181,7 +195,7 @@ class Phase:
                 self._stop_if_asked()
         trained = time.perf_counter() - started
         speed = (position.windows - done_before) / trained if trained else 0.0
-        self._finish_epoch(rate, speed, started, whole)
+        self._finish_epoch(rate, speed, started)
 
     def _make_step(self, group: tuple[Batch, ...], place: str) -> StepOutcome:
         working = self.position.level
@@ -233,9 +247,9 @@ class Phase:
         self.position.weight += outcome.weight
         self.position.windows += outcome.windows
 
-    def _finish_epoch(self, rate: float, speed: float, started: float, whole: bool) -> None:
+    def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
         position = self.position
-        more = self.plan.after_epoch(whole)
+        more = self.plan.figures.after_epoch()
         before = position.best_loss
         loss = self._keep_if_best()
         if self.context.config.averaging:
@@ -338,6 +352,7 @@ class Phase:
             best=self.best,
             optimizer=self.step.optimizer,
             scaler=scaler.state_dict() if scaler is not None else {},
+            figures=self.plan.figures.memory(),
         )
 
 

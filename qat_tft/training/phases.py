@@ -36,10 +36,9 @@ from qat_tft.training.measured_notes import notes_on_forms, savings_of
 from qat_tft.training.metrics import MetricsLog
 from qat_tft.training.progress import Progress
 from qat_tft.training.quantile_offsets import shift_quantiles
-from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule
+from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule, Teacher, drawn_windows
 from qat_tft.training.state import Position, SavedState
 from qat_tft.training.step import TrainingStep
-from qat_tft.training.teacher import Teacher, drawn_windows
 
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
@@ -189,7 +188,7 @@ class RunPhases:
             score_start=True,
             distill=settings.distill,
             teach=self._teacher(model) if settings.distill else None,
-            after_epoch=CodeChanges(quantized),
+            figures=CodeChanges(quantized),
         )
         self._phase(plan, quantized, interrupt, metrics)
         if self.position.best_epoch:

@@ -1,16 +1,34 @@
-"""What quantization-aware training does beside training: it sets phases, recalibrates ranges, counts changed codes."""
+"""What quantization-aware training does beside training: ranges are set anew, codes are counted, a teacher is asked.
+
+The teacher is the floating-point model. Its quantiles of every window that is drawn are computed once, in evaluation
+mode, before the first step: no second model is in memory, and a window has the same teacher whatever is recomputed.
+Legend: N drawn windows, B batch, F horizon, Q quantiles.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
 
-from torch import Tensor
+import numpy as np
+import torch
+from torch import Tensor, nn
 
+from qat_tft.config.training import TrainingConfig
+from qat_tft.data.loader import batches
+from qat_tft.data.scaling import Scaling
+from qat_tft.data.windows import Batch, Windows
+from qat_tft.evaluation.window_forecasts import batches_at, evaluating
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
+from qat_tft.training.loop import EpochFigures
 from qat_tft.training.progress import FLIPPED
 from qat_tft.training.schedule import first_frozen_step
+
+_IN_MEMORY = 2**28
+"""Most bytes of the teacher's quantiles that are held in memory; more lie in a mapped file."""
 
 
 @dataclass(frozen=True)
@@ -40,22 +58,106 @@ class RangeSchedule:
             self.model.set_phase(wanted)
 
 
-class CodeChanges:
+class CodeChanges(EpochFigures):
     """Counts how many of the weights' codes an epoch has changed."""
 
     def __init__(self, model: QATTemporalFusionTransformer) -> None:
         self._model, self._before = model, model.codes()
 
-    def __call__(self, whole: bool) -> Mapping[str, float]:
-        """Return the share of the codes that differ from those at the end of the epoch before.
+    def after_epoch(self) -> Mapping[str, float]:
+        """Return the share of the codes that differ from those at the end of the epoch before."""
+        before, self._before = self._before, self._model.codes()
+        return {FLIPPED: _share_changed(before, self._before)}
 
-        Nothing is returned for an epoch of which a part ran in another process, before an interruption.
-        """
-        before, now = self._before, self._model.codes()
-        self._before = now
-        return {FLIPPED: _share_changed(before, now)} if whole else {}
+    def memory(self) -> dict[str, Tensor]:
+        """Return the codes at the end of the epoch before."""
+        return self._before
+
+    def remember(self, memory: Mapping[str, Tensor]) -> None:
+        """Take over the codes at the end of the epoch before."""
+        self._before = {name: memory[name].to(codes.device) for name, codes in self._before.items()}
 
 
 def _share_changed(before: Mapping[str, Tensor], now: Mapping[str, Tensor]) -> float:
     changed = sum(int((codes != now[name]).sum()) for name, codes in before.items())
     return changed / sum(codes.numel() for codes in before.values())
+
+
+@dataclass(frozen=True)
+class Teacher:
+    """What the floating-point model forecasts.
+
+    Attributes:
+        windows: the indices of drawn windows, ascending, int64 [N].
+        quantiles: scaled, float32 [N, F, Q].
+    """
+
+    windows: Tensor
+    quantiles: Tensor
+
+    @classmethod
+    def of(
+        cls,
+        model: nn.Module,
+        scaling: Scaling,
+        training: Windows,
+        drawn: Tensor,
+        *,
+        batch_size: int,
+        device: torch.device,
+        scratch: Path,
+    ) -> Teacher:
+        """Forecast the drawn windows.
+
+        Args:
+            model: the floating-point model; it is left in the mode it was in.
+            scaling: of the run, on the device.
+            training: what windows are drawn from.
+            drawn: their indices, ascending, int64 [N].
+            batch_size: windows at a time.
+            device: of the model.
+            scratch: a file for quantiles that are too many for memory.
+        """
+        quantiles, done = None, 0
+        with evaluating(model):
+            for batch in batches_at(training, drawn, batch_size, device):
+                inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+                found = model(*inputs).quantiles.float().cpu()
+                if quantiles is None:
+                    quantiles = _space((len(drawn), *found.shape[1:]), scratch)
+                quantiles[done : done + len(found)] = found
+                done += len(found)
+        assert quantiles is not None, "training draws at least one window"
+        return cls(drawn, quantiles)
+
+    def __call__(self, batch: Batch, indices: Tensor) -> Batch:
+        """Return the batch of the windows at int64 indices [B], all of them drawn, with what the teacher says."""
+        return batch._replace(teacher=self.quantiles[torch.searchsorted(self.windows, indices)])
+
+
+def drawn_windows(windows: Windows, config: TrainingConfig, epochs: range, per_epoch: int) -> Tensor:
+    """Return the indices of every window that some epochs of training draw, ascending, int64.
+
+    Args:
+        windows: what is drawn from.
+        config: of the training.
+        epochs: numbers of the epochs in the order of the data.
+        per_epoch: batches of each.
+    """
+    found = torch.zeros(len(windows), dtype=torch.bool)
+    for epoch in epochs:
+        for indices in islice(_plan(windows, config, epoch), per_epoch):
+            found[indices] = True
+    return found.nonzero().squeeze(1)
+
+
+def _plan(windows: Windows, config: TrainingConfig, epoch: int) -> Iterator[Tensor]:
+    drawn = batches(windows, config.batch_size, shuffle=True, seed=config.seed, epoch=epoch)
+    return (indices for indices, _ in drawn.plan())
+
+
+def _space(shape: tuple[int, ...], scratch: Path) -> Tensor:
+    values = int(np.prod(shape))
+    if 4 * values <= _IN_MEMORY:
+        return torch.empty(shape)
+    return torch.from_file(str(scratch), shared=True, size=values).view(shape)

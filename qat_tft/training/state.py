@@ -16,7 +16,7 @@ from qat_tft.errors import RunFolderError
 from qat_tft.runs import files
 
 KIND = "state"
-VERSION = 2
+VERSION = 3
 
 
 @dataclass
@@ -92,6 +92,7 @@ class SavedState:
     optimizer: dict[str, Tensor]
     optimizer_groups: list[dict[str, Any]]
     scaler: dict[str, Any]
+    figures: dict[str, Tensor]
 
 
 def save_state(
@@ -102,6 +103,7 @@ def save_state(
     best: Mapping[str, Tensor],
     optimizer: torch.optim.Optimizer,
     scaler: Mapping[str, Any],
+    figures: Mapping[str, Tensor],
 ) -> None:
     """Write everything that the next step depends on; the file replaces the one before in one move.
 
@@ -114,6 +116,7 @@ def save_state(
         **_prefixed("best", best),
         **_prefixed("optimizer", states),
         **_prefixed("random", random_state()),
+        **_prefixed("figures", figures),
     }
     rest = {"position": asdict(position), "optimizer_groups": groups, "scaler": dict(scaler)}
     files.write_tensors(path, tensors, kind=KIND, version=str(VERSION), rest=json.dumps(rest))
@@ -143,6 +146,7 @@ def load_state(path: Path) -> SavedState:
         optimizer=_under("optimizer", tensors),
         optimizer_groups=rest["optimizer_groups"],
         scaler=rest["scaler"],
+        figures=_under("figures", tensors),
     )
 
 

@@ -397,7 +397,7 @@ def test_an_int8_graph_with_float_weights_is_not_written(run: RunFolder, monkeyp
     (run.onnx_file("int8")).unlink()
     floating = onnx.load(run.onnx_file("fp32"))
     monkeypatch.setattr(run_export, "build_graph", lambda forecaster, metadata: floating)
-    with pytest.raises(ExportError, match="stores 0 8-bit weights"):
+    with pytest.raises(ExportError, match="stores 0 integer weights"):
         export_run(run, int8=True)
     assert not (run.onnx_file("int8")).exists()
 

@@ -88,8 +88,9 @@ def naive_batch(panel: Panel, windows: list[tuple[int, int]], history: int, hori
 
 
 def assert_equal(first: Batch, second: Batch) -> None:
-    for name, ours, theirs in zip(Batch._fields, first, second, strict=True):
+    for name, ours, theirs in zip(Batch._fields[:5], first[:5], second[:5], strict=True):
         assert torch.equal(ours, theirs), name
+    assert first.teacher is second.teacher is None
 
 
 @settings(max_examples=150)

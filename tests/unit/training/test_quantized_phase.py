@@ -18,9 +18,8 @@ from qat_tft.runs.build import build_model, configured_qat_model
 from qat_tft.runs.calibration import calibrate_on, calibrator_losses
 from qat_tft.runs.optimizer import SCALES, make_optimizer
 from qat_tft.training.progress import FLIPPED
-from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule
+from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule, Teacher, drawn_windows
 from qat_tft.training.step import TrainingStep
-from qat_tft.training.teacher import Teacher, drawn_windows
 
 CPU = torch.device("cpu")
 
@@ -70,7 +69,7 @@ def test_the_windows_that_epochs_draw_are_those_of_their_batches(settled, data):
 def test_the_teacher_says_what_the_model_forecasts_in_evaluation_mode(
     model, settled, data, tmp_path, monkeypatch, memory
 ):
-    monkeypatch.setattr("qat_tft.training.teacher._IN_MEMORY", memory)
+    monkeypatch.setattr("qat_tft.training.quantized_phase._IN_MEMORY", memory)
     model.train()
     teacher = teacher_of(model, data, torch.tensor([3, 5, 8, 13, 21]), tmp_path)
     assert model.training
@@ -199,14 +198,17 @@ def a_model(settled, data):
 
 def test_the_share_of_changed_codes_is_counted_from_epoch_to_epoch(quantized):
     changes = CodeChanges(quantized)
-    assert changes(True) == {FLIPPED: 0.0}
+    assert changes.after_epoch() == {FLIPPED: 0.0}
+    kept = {name: tensor.clone() for name, tensor in changes.memory().items()}
     weight = quantized.model.head.weight
     with torch.no_grad():
         weight[0] *= -1
     codes = quantized.codes()
     expected = int((codes["head.weight"][0] != 0).sum()) / sum(one.numel() for one in codes.values())
-    assert changes(True) == {FLIPPED: pytest.approx(expected)}
-    assert changes(False) == {}, "a part of the epoch ran before an interruption"
+    resumed = CodeChanges(quantized)
+    resumed.remember(kept)
+    assert changes.after_epoch() == resumed.after_epoch() == {FLIPPED: pytest.approx(expected)}
+    assert changes.after_epoch() == {FLIPPED: 0.0}
 
 
 def test_scales_have_a_group_of_their_own_without_decay(quantized):

@@ -31,7 +31,9 @@ def step(model: torch.nn.Module, optimizer: torch.optim.Optimizer, steps: int) -
 
 def test_going_on_from_a_file_equals_going_straight_on_to_the_bit(tmp_path):
     model, optimizer = trained(3)
-    save_state(tmp_path / "state", Position(), model=model, best=model.state_dict(), optimizer=optimizer, scaler={})
+    save_state(
+        tmp_path / "state", Position(), model=model, best=model.state_dict(), optimizer=optimizer, scaler={}, figures={}
+    )
     step(model, optimizer, 4)
     torch.randn(100)  # the generator is elsewhere by now
 
@@ -48,10 +50,19 @@ def test_going_on_from_a_file_equals_going_straight_on_to_the_bit(tmp_path):
 def test_a_position_comes_back_to_the_last_digit(tmp_path):
     model, optimizer = trained(1)
     position = Position(phase="qat", epoch=2, loss_sum=0.1 + 0.2, best_loss=1 / 3, q_risk={"fp32": [0.1]})
-    save_state(tmp_path / "state", position, model=model, best={}, optimizer=optimizer, scaler={"scale": 2.0})
+    save_state(
+        tmp_path / "state",
+        position,
+        model=model,
+        best={},
+        optimizer=optimizer,
+        scaler={"scale": 2.0},
+        figures={"codes": torch.tensor([1, -1], dtype=torch.int8)},
+    )
     saved = load_state(tmp_path / "state")
     assert saved.position == position
     assert saved.scaler == {"scale": 2.0}
+    assert saved.figures["codes"].tolist() == [1, -1]
 
 
 def test_the_next_phase_keeps_what_the_run_has_found():

