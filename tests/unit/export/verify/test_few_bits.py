@@ -23,7 +23,7 @@ from qat_tft.export.verify.tensors.against_run import tensors_against_run
 from qat_tft.export.verify.twin import compare_with_twin
 from qat_tft.runs.folder import RunFolder
 
-FORMS = [(4, "integer"), (4, "float"), (2, "integer")]
+FORMS = [(4, "integer"), (2, "float")]
 FIRST = {4: "1.23", 2: "1.24"}
 
 
@@ -143,7 +143,7 @@ def test_other_bits_than_the_run_was_trained_with_are_refused(run: RunFolder, da
 
 
 def test_tensorrt_has_eight_bits_only(run_for, capsys, tmp_path: Path) -> None:
-    run = run_for("x86", products="float", weight_bits=4)
+    run = run_for("x86", products="integer", weight_bits=4)
     with pytest.raises(ExportError, match="'tensorrt' has no weights of 4 bits: TensorRT has not been shown"):
         plan_int8(run, target="tensorrt")
     words = ["train", "--use-qat", "--weight-bits", "4", "--target-profile", "tensorrt", "--runs-dir", str(tmp_path)]
