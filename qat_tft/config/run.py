@@ -20,7 +20,7 @@ from qat_tft.quantization.products import Products
 DEMO: dict[str, dict[str, Any]] = {
     "data": {"validation_from": "2012-10-12", "test_from": "2012-12-11"},
     "model": {"history": 168},
-    "training": {"epochs": 3, "batch_size": 32, "batches_per_epoch": 100},
+    "training": {"epochs": 3, "batch_size": 32, "batches_per_epoch": 80},
     "quantization": {"qat_epochs": 1},
 }
 """What a run on the embedded bike rentals takes where nothing else is given: minutes on two CPU cores."""

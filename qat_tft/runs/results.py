@@ -85,6 +85,26 @@ class RunResults:
         own = self.q_risk[forecast][self.middle]
         return 1.0 - own / other if other and own is not None else None
 
+    @property
+    def rounding_loss(self) -> float | None:
+        """By which share calibration alone raises the mean q-risk above FP32's; None where one is unknown."""
+        fp32, ptq = (self._mean(name) for name in ("fp32", "ptq"))
+        return ptq / fp32 - 1.0 if fp32 and ptq is not None else None
+
+    @property
+    def recovered(self) -> float | None:
+        """Share of that loss which QAT wins back; None where there is no QAT, or next to nothing to win."""
+        fp32, ptq, qat = (self._mean(name) for name in ("fp32", "ptq", "qat"))
+        loss = self.rounding_loss
+        if fp32 is None or ptq is None or qat is None or loss is None or loss < _NOTICEABLE:
+            return None
+        return (ptq - qat) / (ptq - fp32)
+
+    def _mean(self, forecast: str) -> float | None:
+        risks = self.q_risk.get(forecast, (None,))
+        known = [risk for risk in risks if risk is not None]
+        return sum(known) / len(known) if len(known) == len(risks) else None
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; quantiles become keys such as "0.5"."""
         levels = [str(level) for level in self.quantiles]
@@ -94,6 +114,7 @@ class RunResults:
             "q_risk": {name: dict(zip(levels, risks, strict=True)) for name, risks in self.q_risk.items()},
             "coverage": {name: dict(zip(levels, shares, strict=True)) for name, shares in self.coverage.items()},
             "strongest_simple": self.strongest_simple,
+            "recovered": self.recovered,
             "gain_over_strongest_simple": {name: self.gain(name) for name in self.q_risk},
             "notes": list(self.notes),
         }
@@ -130,7 +151,16 @@ class RunResults:
                 cells.append("" if name == simple or gain is None else signed_percent(-gain))
             table.add_row(self._title(name), *cells)
         coverage = [self._coverage(names)] if self.coverage else []
-        return [table, *coverage, Text(self.sentence()), *(Text(note) for note in self.notes)]
+        won = [] if self.recovered is None else [Text(self._won_back())]
+        return [table, *coverage, Text(self.sentence()), *won, *(Text(note) for note in self.notes)]
+
+    def _won_back(self) -> str:
+        assert self.rounding_loss is not None
+        assert self.recovered is not None
+        loss = f"Rounding alone raises the mean q-risk by {self.rounding_loss:.1%}"
+        if self.recovered <= 0:
+            return f"{loss}; QAT wins nothing back."
+        return f"{loss}; QAT wins back {self.recovered:.0%} of that."
 
     def _coverage(self, names: list[str]) -> Table:
         table = Table(title="share of test targets up to each quantile")

@@ -122,3 +122,27 @@ def test_foreign_json_is_refused(value):
 
 def test_quantiles_have_their_usual_names():
     assert [quantile_name(level) for level in (0.1, 0.5, 0.025)] == ["P10", "P50", "P2.5"]
+
+
+@pytest.mark.parametrize(
+    ("ptq", "qat", "share", "said"),
+    [
+        (1.2, 1.05, 0.75, "Rounding alone raises the mean q-risk by 20.0%; QAT wins back 75% of that."),
+        (1.2, 0.9, 1.5, "QAT wins back 150% of that."),
+        (1.2, 1.3, -0.5, "QAT wins nothing back."),
+        (1.0001, 0.9, None, ""),
+        (0.9, 0.8, None, ""),
+    ],
+)
+def test_what_qat_wins_back_is_told_where_rounding_costs_anything(ptq, qat, share, said):
+    risks = {"fp32": (1.0, 1.0, 1.0), "ptq": (ptq,) * 3, "qat": (qat,) * 3, "last_value": (2.0,) * 3}
+    one = results(q_risk=risks)
+    assert one.recovered == (None if share is None else pytest.approx(share))
+    assert one.to_json()["recovered"] == one.recovered
+    text = " ".join(printed(one).split())
+    assert (said in text) if said else ("Rounding alone" not in text)
+
+
+def test_without_qat_or_with_undefined_risks_nothing_is_won_back():
+    assert results(q_risk={"fp32": (1.0,), "ptq": (1.2,)}, quantiles=(0.5,)).recovered is None
+    assert undefined().recovered is None
