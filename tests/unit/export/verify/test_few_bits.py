@@ -143,8 +143,8 @@ def test_other_bits_than_the_run_was_trained_with_are_refused(run: RunFolder, da
 
 
 def test_tensorrt_has_eight_bits_only(run_for, capsys, tmp_path: Path) -> None:
-    run = run_for("x86", products="integer", weight_bits=4)
-    with pytest.raises(ExportError, match="'tensorrt' has no weights of 4 bits: TensorRT has not been shown"):
+    run = run_for("x86", products="float", weight_bits=2)
+    with pytest.raises(ExportError, match="'tensorrt' has no weights of 2 bits: TensorRT has not been shown"):
         plan_int8(run, target="tensorrt")
     words = ["train", "--use-qat", "--weight-bits", "4", "--target-profile", "tensorrt", "--runs-dir", str(tmp_path)]
     assert main(words) == 2
