@@ -24,6 +24,8 @@ from qat_tft.evaluation.names import (
 
 _NOTICEABLE = 5e-4
 """Share of q-risk below which two forecasts are called equally good: it would be printed as 0.0 %."""
+_WORTH_WINNING_BACK = 5e-3
+"""Share of the mean q-risk below which what calibration loses is no loss to speak of."""
 _TO_TRY = (
     "To try: more --epochs, a longer --history, columns that tell of the future as known ones, another --dropout or "
     "--learning-rate."
@@ -96,7 +98,7 @@ class RunResults:
         """Share of that loss which QAT wins back; None where there is no QAT, or next to nothing to win."""
         fp32, ptq, qat = (self._mean(name) for name in ("fp32", "ptq", "qat"))
         loss = self.rounding_loss
-        if fp32 is None or ptq is None or qat is None or loss is None or loss < _NOTICEABLE:
+        if fp32 is None or ptq is None or qat is None or loss is None or loss < _WORTH_WINNING_BACK:
             return None
         return (ptq - qat) / (ptq - fp32)
 
@@ -160,6 +162,8 @@ class RunResults:
         loss = f"Rounding alone raises the mean q-risk by {self.rounding_loss:.1%}"
         if self.recovered <= 0:
             return f"{loss}; QAT wins nothing back."
+        if self.recovered >= 1:
+            return f"{loss}; QAT wins all of that back."
         return f"{loss}; QAT wins back {self.recovered:.0%} of that."
 
     def _coverage(self, names: list[str]) -> Table:

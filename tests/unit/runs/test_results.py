@@ -128,9 +128,9 @@ def test_quantiles_have_their_usual_names():
     ("ptq", "qat", "share", "said"),
     [
         (1.2, 1.05, 0.75, "Rounding alone raises the mean q-risk by 20.0%; QAT wins back 75% of that."),
-        (1.2, 0.9, 1.5, "QAT wins back 150% of that."),
+        (1.2, 0.9, 1.5, "QAT wins all of that back."),
         (1.2, 1.3, -0.5, "QAT wins nothing back."),
-        (1.0001, 0.9, None, ""),
+        (1.004, 0.9, None, ""),
         (0.9, 0.8, None, ""),
     ],
 )
