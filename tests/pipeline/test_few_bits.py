@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,9 @@ from safetensors.torch import load_file
 from qat_tft.cli.app import main
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
+from qat_tft.training.interrupt import Interrupted
+from qat_tft.training.job import resume, train
+from qat_tft.training.progress import Silent, StepReport
 
 ROLES = "time=time target=load id=plant static=plant:category observed=wind known=phase"
 SMALL = (
@@ -165,3 +169,27 @@ def test_results_of_before_are_read(four: RunFolder) -> None:
     value = four.load_results().to_json()
     del value["q_risk"]["continued"]
     assert "continued" not in RunResults.from_json(value).q_risk
+
+
+class Stopping(Silent):
+    """Presses Ctrl-C at a step."""
+
+    def __init__(self, phase: str, step: int) -> None:
+        self._at = (phase, step)
+
+    def step(self, report: StepReport) -> None:
+        if (report.phase, report.step) == self._at:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("at", [("qat", 6), ("continued", 3)], ids=str)
+def test_a_run_stopped_in_qat_or_in_its_control_ends_as_the_straight_one(four: RunFolder, tmp_path: Path, at) -> None:
+    config, schema = four.load_config(), four.load_schema()
+    with pytest.raises(Interrupted):
+        train(config, schema, runs_dir=tmp_path, name="cut", progress=Stopping(*at))
+    found = resume(tmp_path, "cut")
+    one, other = (load_file(run.weights_file("qat")) for run in (four, found.folder))
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+    assert found.results.q_risk == four.load_results().q_risk
+    shares = [line.get("codes_changed") for line in epochs_of(found.folder)]
+    assert shares == [line.get("codes_changed") for line in epochs_of(four)]
