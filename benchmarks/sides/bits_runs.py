@@ -12,7 +12,7 @@ from torch import nn
 
 from qat_tft.quantization.fake_quant import weight_scale
 from qat_tft.quantization.ranges import Phase
-from qat_tft.quantization.weights import ScaledWeightRounding
+from qat_tft.quantization.weights import ScaledWeightRounding, weight_roundings
 from qat_tft.runs.build import configured_qat_model
 from qat_tft.runs.calibration import calibrate_on
 from qat_tft.runs.data import load_data_of
@@ -77,8 +77,7 @@ def _plain(run: RunFolder) -> dict[str, float]:
     config, data = run.load_config().with_calibrator("moving-average"), load_data_of(run)
     model = configured_qat_model(run.load_fp32_model(), config.model, config.quantization)
     for module in model.modules():
-        for place in ("", "_ih", "_hh"):
-            rounding = getattr(module, f"rounding{place}", None)
+        for place, rounding in weight_roundings(module).items():
             if isinstance(rounding, ScaledWeightRounding):
                 _take_largest(rounding, getattr(module, f"weight{place}"))
     scaling = data.preprocessing.scaling()

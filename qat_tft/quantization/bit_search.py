@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from qat_tft.quantization.bits import BitLayout, Bits
@@ -16,7 +17,7 @@ from qat_tft.quantization.lstm import QuantizedLSTM
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.rounding_costs import Risks, mean, rise
 from qat_tft.quantization.stored import StoredLSTM
-from qat_tft.quantization.weights import WeightBits
+from qat_tft.quantization.weights import WeightBits, weight_roundings
 
 STEPS: tuple[tuple[Bits, Bits], ...] = ((8, 4), (4, 2))
 """How the bits of a layer fall."""
@@ -63,9 +64,8 @@ class BitSearch:
     def moves(self, measured: Callable[[str], None] = lambda layer: None) -> list[Move]:
         """Return every move, the least cost per byte first, and from four bits never before from eight."""
         eight = mean(self.measure())
-        sizes = self._sizes()
         found: list[Move] = []
-        for layer, size in sizes.items():
+        for layer, size in self._sizes.items():
             costs = {8: 0.0}
             for before, after in STEPS:
                 if after < self._fewest(layer):
@@ -97,16 +97,12 @@ class BitSearch:
 
     def within_bytes(self, moves: Sequence[Move], most: float) -> BitChoice | None:
         """Return the shortest run of moves whose weights take at most so many bytes; None where no run does."""
-        left = float(sum(self._sizes().values()))
-        for count in range(len(moves) + 1):
-            if left <= most:
-                return self._choice(moves[:count])
-            left -= moves[count].saved if count < len(moves) else 0.0
-        return None
+        runs = (moves[:count] for count in range(len(moves) + 1))
+        return next((self._choice(run) for run in runs if self._bytes_after(run) <= most), None)
 
     def fewest_bytes(self, moves: Sequence[Move]) -> float:
         """Return the bytes of the weights with every move made."""
-        return sum(self._sizes().values()) - sum(move.saved for move in moves)
+        return self._bytes_after(moves)
 
     def drop(self, choice: BitChoice) -> float:
         """Return by which share the mean q-risk of a choice lies above the reference's."""
@@ -116,8 +112,12 @@ class BitSearch:
         bits = {move.layer: move.bits for move in moves}  # a later move of a layer is the one that holds
         with self._with_bits(bits):
             risks = self.measure()
-        return BitChoice(bits, risks, sum(self._sizes().values()) - sum(move.saved for move in moves))
+        return BitChoice(bits, risks, self._bytes_after(moves))
 
+    def _bytes_after(self, moves: Sequence[Move]) -> float:
+        return sum(self._sizes.values()) - sum(move.saved for move in moves)
+
+    @cached_property
     def _sizes(self) -> dict[str, int]:
         """Return the number of weights, and so of bytes with eight bits, of each layer that may have fewer."""
         sizes: dict[str, int] = {}
@@ -138,9 +138,9 @@ class BitSearch:
         try:
             for layer, count in bits.items():
                 module = self.model.model.get_submodule(layer)
-                for place in ("_ih", "_hh") if isinstance(module, _LSTMS) else ("",):
+                for place, rounding in weight_roundings(module).items():
                     name = f"rounding{place}"
-                    changed.append((module, name, getattr(module, name)))
+                    changed.append((module, name, rounding))
                     setattr(module, name, WeightBits(count).rounding(getattr(module, f"weight{place}")))
             yield
         finally:

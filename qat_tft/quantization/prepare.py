@@ -30,7 +30,7 @@ from qat_tft.quantization.stored import (
     StoredVariableLinear,
 )
 from qat_tft.quantization.tables import QuantizedTable
-from qat_tft.quantization.weights import WeightBits, WeightRounding
+from qat_tft.quantization.weights import WeightBits, WeightRounding, weight_roundings
 
 _QUANTIZED: dict[type[nn.Module], Callable[[Any, Scheme, WeightBits], nn.Module]] = {
     nn.Linear: QuantizedLinear,
@@ -183,10 +183,8 @@ class QATTemporalFusionTransformer(nn.Module):
         found = {}
         for layer, module in self.model.named_modules():
             if isinstance(module, _WITH_CODES):
-                for place in ("", "_ih", "_hh"):
-                    if (rounding := getattr(module, f"rounding{place}", None)) is not None:
-                        weight = getattr(module, f"weight{place}")
-                        found[f"{layer}.weight{place}"] = rounding.integer(weight)[0]
+                for place, rounding in weight_roundings(module).items():
+                    found[f"{layer}.weight{place}"] = rounding.integer(getattr(module, f"weight{place}"))[0]
         return found
 
     def low_bits(self) -> dict[str, int]:

@@ -148,6 +148,15 @@ class WeightBits:
 EIGHT = WeightBits()
 
 
+def weight_roundings(layer: nn.Module) -> dict[str, WeightRounding]:
+    """Return what rounds each weight of a layer, by what the weight's name ends with: two of an LSTM, else one or none.
+
+    `weight_ih` is rounded by `rounding_ih`, `weight` by `rounding`.
+    """
+    found = {place: getattr(layer, f"rounding{place}", None) for place in ("", "_ih", "_hh")}
+    return {place: rounding for place, rounding in found.items() if rounding is not None}
+
+
 @torch.no_grad()
 def smallest_error_scale(weight: Tensor, codes: IntegerRange) -> Tensor:
     """Return the scale [..., out, 1] at which a weight [..., out, in] is rounded with the smallest squared error.
