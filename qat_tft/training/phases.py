@@ -101,7 +101,8 @@ class RunPhases:
         torch.manual_seed(self.config.training.seed)
         data, shape = self.data, self.config.model
         model = build_model(shape, data.preprocessing, data.schema).to(self.device)
-        if self.folder.weights_file(FP32).exists():  # that phase is over
+        begun_quantized = self.saved is None and self.folder.weights_file(FP32).exists()
+        if self.position.phase != FP32 or begun_quantized:
             model.load_state_dict(self.folder.load_fp32_model().state_dict())
             if FP32 not in self.position.q_risk:
                 self._record(FP32, model)

@@ -193,3 +193,22 @@ def test_a_run_stopped_in_qat_or_in_its_control_ends_as_the_straight_one(four: R
     assert found.results.q_risk == four.load_results().q_risk
     shares = [line.get("codes_changed") for line in epochs_of(found.folder)]
     assert shares == [line.get("codes_changed") for line in epochs_of(four)]
+
+
+class KilledAtCalibration(Silent):
+    """Loses its power when FP32 training is over and QAT has not begun."""
+
+    def note(self, text: str) -> None:
+        if text.startswith("Calibrated"):
+            raise SystemError("as if the power had failed")
+
+
+def test_a_run_killed_between_fp32_and_qat_ends_as_the_straight_one(four: RunFolder, tmp_path: Path) -> None:
+    with pytest.raises(SystemError):
+        train(four.load_config(), four.load_schema(), runs_dir=tmp_path, name="cut", progress=KilledAtCalibration())
+    assert (tmp_path / "cut.unfinished" / "fp32.safetensors").is_file()
+    found = resume(tmp_path, "cut")
+    one, other = (load_file(run.weights_file("qat")) for run in (four, found.folder))
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+    assert found.results.to_json()["q_risk"] == four.load_results().to_json()["q_risk"]
+    assert found.results.validation_loss == four.load_results().validation_loss
