@@ -104,8 +104,7 @@ class RunConfig(Section):
 
     def with_frame(self, *, linear_path: PathChoice, scale_input: bool) -> Self:
         """Return the same configuration with what stands around the network decided on."""
-        model = self.model.model_copy(update={"linear_path": linear_path, "scale_input": scale_input})
-        return self.model_copy(update={"model": model})
+        return self._with("model", linear_path=linear_path, scale_input=scale_input)
 
     def requantized(self, given: Mapping[str, Any], *, where: str) -> Self:
         """Return the same configuration with other settings of quantization, by path, and QAT on.
@@ -136,40 +135,37 @@ class RunConfig(Section):
 
     def with_products(self, products: Products) -> Self:
         """Return the same configuration with the form of the products decided on."""
-        quantization = self.quantization.model_copy(update={"products": products})
-        return self.model_copy(update={"quantization": quantization})
+        return self._with("quantization", products=products)
 
     def with_batch_size(self, batch_size: int) -> Self:
         """Return the same configuration with another batch size."""
-        training = self.training.model_copy(update={"batch_size": batch_size})
-        return self.model_copy(update={"training": training})
+        return self._with("training", batch_size=batch_size)
 
     def with_calibrator(self, calibrator: str) -> Self:
         """Return the same configuration with the calibrator that `auto` stood for decided."""
-        quantization = self.quantization.model_copy(update={"calibrator": calibrator})
-        return self.model_copy(update={"quantization": quantization})
+        return self._with("quantization", calibrator=calibrator)
 
     def with_bits(self, layers: Mapping[str, int]) -> Self:
         """Return the same configuration with the bits that `auto` stood for decided; the budget has done its work."""
         named = tuple(f"{layer}={bits}" for layer, bits in sorted(layers.items()))
-        decided = {"weight_bits": "8", "layer_bits": named, "max_drop": None, "max_bytes": None}
-        return self.model_copy(update={"quantization": self.quantization.model_copy(update=decided)})
+        return self._with("quantization", weight_bits="8", layer_bits=named, max_drop=None, max_bytes=None)
 
     def with_split(self, validation_from: str, test_from: str) -> Self:
         """Return the same configuration with the times at which the shares of validation and test cut."""
-        decided = {"validation_from": validation_from, "test_from": test_from}
-        return self.model_copy(update={"data": self.data.model_copy(update=decided)})
+        return self._with("data", validation_from=validation_from, test_from=test_from)
 
     def with_float_layers(self, layers: tuple[str, ...]) -> Self:
         """Return the same configuration with those layers left in floating point."""
-        quantization = self.quantization.model_copy(update={"float_layers": layers})
-        return self.model_copy(update={"quantization": quantization})
+        return self._with("quantization", float_layers=layers)
 
     def with_checkpoint_mode(self, mode: ModeName) -> Self:
         """Return the same configuration with the mode that `auto` stood for; the budget has done its work."""
         asked = self.training.use_gradient_checkpointing and mode != "off"
-        decided = {"checkpoint_mode": mode, "memory_budget": None, "use_gradient_checkpointing": asked}
-        return self.model_copy(update={"training": self.training.model_copy(update=decided)})
+        return self._with("training", checkpoint_mode=mode, memory_budget=None, use_gradient_checkpointing=asked)
+
+    def _with(self, section: str, **settings: Any) -> Self:
+        """Return the same configuration with settings of one section, which are not checked, changed."""
+        return self.model_copy(update={section: getattr(self, section).model_copy(update=settings)})
 
     def to_toml(self) -> str:
         """Return every setting that has a value, section by section."""
