@@ -66,7 +66,7 @@ class DataConfig(Section):
     def _calendar_is_known(cls, features: tuple[str, ...]) -> tuple[str, ...]:
         if not features:
             return features
-        from qat_tft.data.calendar import parse_calendar  # with it come numpy and pyarrow, for every command line
+        from qat_tft.data.time.calendar import parse_calendar  # with it come numpy and pyarrow, for every command line
 
         try:
             parse_calendar(features)

@@ -7,7 +7,7 @@ from datetime import date
 import torch
 
 from qat_tft.data.preparation import NO_PREPARATION, Preparation
-from qat_tft.data.time_kind import TimeKind, parse_time, time_text
+from qat_tft.data.time.kind import TimeKind, parse_time, time_text
 from qat_tft.schema import Schema
 
 _BLOCK_VALUES = 2**20

@@ -52,7 +52,7 @@ class Preparation(Plain):
             if getattr(self, name) not in get_args(policies):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(get_args(policies))}")
         if self.calendar:
-            from qat_tft.data.calendar import parse_calendar
+            from qat_tft.data.time.calendar import parse_calendar
 
             parse_calendar(self.calendar)
 
@@ -79,7 +79,7 @@ class Preparation(Plain):
             effective = effective.with_observed(PRESENT)
         if not self.calendar:
             return effective
-        from qat_tft.data.calendar import with_calendar
+        from qat_tft.data.time.calendar import with_calendar
 
         return with_calendar(effective, self.calendar)
 
@@ -87,7 +87,7 @@ class Preparation(Plain):
         """The schema that ``effective_schema`` made this of: without the derived columns."""
         derived = {*self.indicators(effective), *(() if self.min_history is None else (PRESENT,))}
         if self.calendar:
-            from qat_tft.data.calendar import calendar_columns
+            from qat_tft.data.time.calendar import calendar_columns
 
             derived.update(column.name for column in calendar_columns(self.calendar))
         return effective.without(derived)

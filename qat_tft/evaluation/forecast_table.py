@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from qat_tft.atomic import written_whole
 from qat_tft.data.panel import Panel
 from qat_tft.data.reading.source import open_source
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError
 
 ORIGIN_COLUMN = "forecast_origin"

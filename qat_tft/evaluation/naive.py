@@ -15,7 +15,7 @@ from torch import Tensor
 
 from qat_tft.data.filling import last_present
 from qat_tft.data.panel import Panel
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 
 DAY = timedelta(days=1) // timedelta(microseconds=1) * 1000
 """Nanoseconds of a day."""

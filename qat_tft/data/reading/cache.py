@@ -24,7 +24,7 @@ from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapped, not_written
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.schema import Schema
 
 FORMAT = 1

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from qat_tft.data.calendar import Calendar
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
+from qat_tft.data.time.calendar import Calendar
 from qat_tft.schema import PRESENT, Schema
 
 _BLOCK = 2**18

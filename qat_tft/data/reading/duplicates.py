@@ -13,7 +13,7 @@ from qat_tft.data.preparation import DuplicatePolicy
 from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.source import Rows, Source
-from qat_tft.data.time_kind import time_text
+from qat_tft.data.time.kind import time_text
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
 

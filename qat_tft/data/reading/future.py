@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from qat_tft.data.calendar import Calendar, calendar_columns
 from qat_tft.data.panel import Panel
 from qat_tft.data.reading.gap_search import usual_step
+from qat_tft.data.time.calendar import Calendar, calendar_columns
 from qat_tft.errors import DataError
 
 

@@ -11,9 +11,9 @@ from qat_tft.data.reading.gap_search import Gaps, filled, find_gaps, usual_step
 from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.source import Source
-from qat_tft.data.reading.steps import Step, Unit
 from qat_tft.data.reading.storage import Storage
-from qat_tft.data.time_kind import time_text
+from qat_tft.data.time.kind import time_text
+from qat_tft.data.time.steps import Step, Unit
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
 

@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from qat_tft.data.reading.columns import NULL_CATEGORY
 from qat_tft.data.reading.rows import SortedRows
-from qat_tft.data.reading.steps import Step, find_step
 from qat_tft.data.reading.storage import Storage
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.time.steps import Step, find_step
 from qat_tft.schema import Group
 
 _BLOCK = 2**20

@@ -13,7 +13,7 @@ from qat_tft.data.reading.columns import CategoryColumn
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.storage import Storage
 from qat_tft.data.reading.times import TimeColumn
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.schema import Schema
 
 Advance = Callable[[int], None]

@@ -10,7 +10,7 @@ import pyarrow.types as pt
 
 from qat_tft.data.reading.columns import decoded, is_text, over_blocks, value_type
 from qat_tft.data.reading.source import Rows, Source
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError
 
 _DATE = r"\d{4}-\d{2}-\d{2}"

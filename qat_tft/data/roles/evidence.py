@@ -6,9 +6,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from qat_tft.data.calendar import Calendar
 from qat_tft.data.reading.times import Times
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.calendar import Calendar
+from qat_tft.data.time.kind import TimeKind
 
 Values = npt.NDArray[np.float64] | npt.NDArray[np.int32]
 

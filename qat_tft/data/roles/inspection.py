@@ -29,7 +29,7 @@ from qat_tft.data.roles.proposal import (
     propose_time,
     proposed_schema,
 )
-from qat_tft.data.time_kind import time_text
+from qat_tft.data.time.kind import time_text
 from qat_tft.errors import DataError, SchemaError, some_of
 from qat_tft.schema import Kind, Role, Schema
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from qat_tft.data import panel as panels
 from qat_tft.data.panel import Panel
-from qat_tft.data.time_kind import TimeKind, parse_time, time_text
+from qat_tft.data.time.kind import TimeKind, parse_time, time_text
 from qat_tft.schema import Schema
 
 LIMIT = int(np.iinfo(np.int64).max)

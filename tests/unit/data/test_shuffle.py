@@ -10,7 +10,7 @@ from qat_tft.data import loader
 from qat_tft.data.loader import batches
 from qat_tft.data.panel import Panel
 from qat_tft.data.shuffle import Permutation
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.data.windows import Windows
 from qat_tft.schema import Schema
 

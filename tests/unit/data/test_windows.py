@@ -16,7 +16,7 @@ from qat_tft.data.panel import Panel
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import ConfigError, DataError
 from qat_tft.schema import Columns, Schema

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from qat_tft.data.panel import Panel
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError
 from qat_tft.evaluation import forecast_table
 from qat_tft.evaluation.forecast_table import ForecastFile, ForecastRows

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from qat_tft.data.panel import Panel
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.evaluation.naive import DAY, LAST_VALUE, SeasonalNaive, in_sample_error, season_of
 from qat_tft.schema import Schema
 

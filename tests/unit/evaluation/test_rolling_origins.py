@@ -11,7 +11,7 @@ from rich.console import Console
 
 from qat_tft.data.panel import Panel
 from qat_tft.data.split import Split
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError
 from qat_tft.evaluation.backtest_report import BacktestReport

@@ -16,7 +16,7 @@ from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.columns import CategoryColumn
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.reading.source import open_source
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Schema
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from qat_tft.data.panel import Panel
 from qat_tft.data.reading.parquet import read_panel
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError
 from qat_tft.schema import Columns, Schema
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qat_tft.data.panel import Panel
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError
 from qat_tft.export.inference.origins import Needs, find_origins
 from qat_tft.schema import Schema

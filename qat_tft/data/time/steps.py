@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qat_tft.data.calendar import local_times
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.calendar import local_times
+from qat_tft.data.time.kind import TimeKind
 
 DAY = 86_400_000_000_000
 """Nanoseconds of a day."""

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qat_tft.data.calendar import CALENDAR_FEATURES, Calendar, parse_calendar, with_calendar
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.parquet import read_panel
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.calendar import CALENDAR_FEATURES, Calendar, parse_calendar, with_calendar
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Kind, Schema
 

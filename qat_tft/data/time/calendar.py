@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Kind, Schema
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qat_tft.data.reading.steps import DAY, Step, Unit, find_step
-from qat_tft.data.time_kind import TimeKind
+from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.time.steps import DAY, Step, Unit, find_step
 
 HOUR = 3_600_000_000_000
 STARTS = st.integers(0, 20_000).map(lambda days: np.datetime64(days, "D").astype("datetime64[ns]"))

@@ -1,0 +1,1 @@
+"""What the time column means: its kind, its zone, its calendar, its step and its season."""
