@@ -4,7 +4,6 @@ Reading goes through the same code as in training, which keeps its rows in torch
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -74,11 +73,7 @@ def _read(metadata: ModelMetadata, paths: Paths, future: str | Path | None) -> P
     coming = open_source(future)
     for column in (*declared.id, declared.time, *declared.known.names):
         coming.require(column)
-    files = [*open_source(paths).paths, *coming.paths]
-    panel = read_panel(files, declared, metadata.preparation, future_rows=True)
-    expected = tuple(f"column '{column}' is read as missing in" for column in declared.used_columns)
-    notes = tuple(note for note in panel.notes if not note.startswith(expected))  # it need not have the others
-    return replace(panel, notes=notes)
+    return read_panel(paths, declared, metadata.preparation, future_rows=True, future=future)
 
 
 def _encoding(metadata: ModelMetadata) -> Encoding:

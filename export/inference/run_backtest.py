@@ -14,11 +14,12 @@ from qat_tft.config.run import RunConfig
 from qat_tft.data.panel import Panel
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
+from qat_tft.data.time.season import LAST_VALUE
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import ConfigError, DataError, some_of
 from qat_tft.evaluation.backtest_report import BacktestReport
 from qat_tft.evaluation.forecast_table import ForecastFile, ForecastRows
-from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive, in_sample_error, season_of
+from qat_tft.evaluation.naive import SeasonalNaive, in_sample_error, season_of
 from qat_tft.evaluation.names import LAST, NAIVE
 from qat_tft.evaluation.rolling_origins import ForecastFunction, ModelScores, RollingOrigins, Track
 from qat_tft.evaluation.window_forecasts import even_indices, raw_quantiles

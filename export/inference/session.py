@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime as ort
 
+from qat_tft.data.category_text import NULL_CATEGORY, category_text
+from qat_tft.data.vocabulary import Vocabulary
 from qat_tft.errors import DataError, OnnxFileError
 from qat_tft.export.metadata import OUTPUT, InputSpec, ModelMetadata
 
@@ -19,7 +21,6 @@ Signature = dict[str, tuple[str, tuple[int | str, ...]]]
 _ERRORS_ONLY = 3
 _AGAIN = "It is damaged or not an ONNX file: export it again with `qat-tft export`."
 _NEEDED = re.compile(rb'"needs_onnxruntime": "(\d+\.\d+)"')
-_NULL_CATEGORY = "<null>"  # the name that data/reading/columns.py gives to a null, repeated here to do without torch
 
 
 class ForecastSession:
@@ -93,8 +94,7 @@ class ForecastSession:
                 where=str(self.path),
                 allowed=", ".join(vocabularies) or "none, the model has no category columns",
             )
-        code_of = {value: code for code, value in enumerate(vocabularies[column], start=1)}
-        return np.array([code_of.get(_text(value), 0) for value in values], dtype=np.int64)
+        return Vocabulary(column, tuple(vocabularies[column])).encode([_text(value) for value in values])
 
     def series_codes(self, ids: Iterable[tuple[str, ...]]) -> npt.NDArray[np.int64]:
         """Codes of series for the input ``series``; one that training never saw has code 0."""
@@ -119,10 +119,12 @@ def session_options(*, optimized: bool, threads: int | None) -> ort.SessionOptio
 
 
 def _text(value: object) -> str:
-    # How a category reads as text in the vocabularies.
-    if value is None:
-        return _NULL_CATEGORY
-    return str(value).lower() if isinstance(value, bool | np.bool_) else str(value)
+    # How a category reads as text in the vocabularies; a fraction is in none of them.
+    try:
+        text = category_text(value)
+    except ValueError:
+        return str(value)
+    return NULL_CATEGORY if text is None else text
 
 
 def _signature(nodes: Iterable[ort.NodeArg]) -> Signature:

@@ -4,7 +4,7 @@ The calendar is imported where there are calendar features: it brings numpy and 
 every command line.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -20,6 +20,23 @@ GapPolicy = Literal["error", "ignore", "fill", "split"]
 
 
 @dataclass(frozen=True)
+class TimeMeaning(Plain):
+    """What training rows taught about their time column; the rows that a model meets are read by it.
+
+    Attributes:
+        kind: what times count, as ``TimeKind``.
+        zone: whose clock they are read on; ``""`` for none.
+        week: of a step of business days, as ``Step.week``; ``""`` for any other.
+        season: rows of one season.
+    """
+
+    kind: Literal["timestamp", "date", "step"]
+    zone: str
+    week: str
+    season: int
+
+
+@dataclass(frozen=True)
 class Preparation(Plain):
     """The declared policies of a run. They travel with it, so that its file meets rows as training did.
 
@@ -28,8 +45,9 @@ class Preparation(Plain):
             last in the files, ``mean`` averages real columns and keeps the last category.
         gaps: time steps without a row: ``error`` refuses them, ``ignore`` takes the next row as the next step,
             ``fill`` inserts rows, ``split`` lets no window span a gap.
-        step: unit and size of the time step that gaps are measured by, which is found in the training data; None
-            where it is still to be found or does not matter.
+        step: unit and size of the time step, which is found in the training data; None where it is still to be found,
+            or no series had two rows.
+        time: what else is found there; None where it is still to be found.
         missing: policies for missing values, as ``MissingPolicies.parse`` reads them.
         min_history: fewest rows of a window's history. Shorter ones are padded at the front, and the column
             ``history.present`` tells rows from padding; None: every history has its full length.
@@ -42,6 +60,7 @@ class Preparation(Plain):
     duplicates: DuplicatePolicy = "error"
     gaps: GapPolicy = "ignore"
     step: tuple[str, int] | None = None
+    time: TimeMeaning | None = None
     missing: tuple[str, ...] = ()
     min_history: int | None = None
     calendar: tuple[str, ...] = ()
@@ -55,6 +74,11 @@ class Preparation(Plain):
             from qat_tft.data.time.calendar import parse_calendar
 
             parse_calendar(self.calendar)
+
+    @property
+    def declared(self) -> "Preparation":
+        """The policies alone, without what was found in the data."""
+        return replace(self, step=None, time=None)
 
     @cached_property
     def policies(self) -> MissingPolicies:

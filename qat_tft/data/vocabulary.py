@@ -8,12 +8,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from qat_tft.data.category_text import BOOLEANS, NULL_CATEGORY
+
 UNKNOWN = 0
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Category values of one column; ``values[i]`` has the code ``i + 1``."""
+    """Category values of one column; ``values[i]`` has the code ``i + 1``.
+
+    Where they are those of a flag, ``true`` is read as ``1`` and ``false`` as ``0``, and the other way round.
+    """
 
     column: str
     values: tuple[str, ...]
@@ -30,7 +35,11 @@ class Vocabulary:
 
     @cached_property
     def _codes(self) -> dict[str, int]:
-        return {value: code for code, value in enumerate(self.values, start=UNKNOWN + 1)}
+        codes = {value: code for code, value in enumerate(self.values, start=UNKNOWN + 1)}
+        for spellings in (BOOLEANS, {number: word for word, number in BOOLEANS.items()}):
+            if codes.keys() - {NULL_CATEGORY} <= set(spellings):  # a flag: the words and the numbers mean the same
+                codes |= {other: codes[one] for one, other in spellings.items() if one in codes}
+        return codes
 
     def encode(self, values: Sequence[str]) -> npt.NDArray[np.int64]:
         """Codes of these values, int64 of the same length; 0 where a value is unknown."""

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from qat_tft.evaluation.naive import LAST_VALUE
+from qat_tft.data.time.season import LAST_VALUE
 from qat_tft.evaluation.names import LAST, NAIVE, TITLES, quantile_name, risk_text, share_text
 from qat_tft.evaluation.rolling_origins import ModelScores
 from qat_tft.evaluation.scores import nearest_to_median

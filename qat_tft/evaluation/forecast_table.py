@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 from qat_tft.atomic import written_whole
 from qat_tft.data.panel import Panel
 from qat_tft.data.reading.source import open_source
-from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.reading.times import written_times
+from qat_tft.data.time.written import WrittenTimes
 from qat_tft.errors import DataError
 
 ORIGIN_COLUMN = "forecast_origin"
@@ -38,17 +39,19 @@ class ForecastRows:
         panel: what was forecast.
         id_types: type of each id column in the files, in which the ids leave again, so that forecasts can be
             joined with the data.
+        times: likewise for the time column.
     """
 
     panel: Panel
     id_types: tuple[pa.DataType, ...]
+    times: WrittenTimes
 
     @classmethod
     def of(cls, panel: Panel, paths: str | Path | Sequence[str | Path]) -> ForecastRows:
-        """Take the types of the id columns from the files that the panel was read from."""
+        """Take the types of the id columns and of the time column from the first of the panel's files."""
         source = open_source(paths)
-        types = (source.types(column)[0] for column in panel.schema.id)
-        return cls(panel, tuple(type_.value_type if pa.types.is_dictionary(type_) else type_ for type_ in types))
+        types = tuple(source.types(column)[0] for column in panel.schema.id)
+        return cls(panel, types, written_times(source, panel.schema.time))
 
     def table(
         self,
@@ -73,21 +76,14 @@ class ForecastRows:
         for place, (column, type_) in enumerate(zip(panel.schema.id, self.id_types, strict=True)):
             names = pa.array([panel.series_ids[one][place] for one in series.tolist()], pa.string())
             columns[column] = _in_type(names, type_).take(pa.array(window))
-        columns[ORIGIN_COLUMN] = self._times(panel.time.numpy()[origins[window]])
+        columns[ORIGIN_COLUMN] = self.times.array(panel.time.numpy()[origins[window]], panel.time_kind)
         coming = origins[:, None] + np.arange(1, horizon + 1)  # [N, F]
-        columns[panel.schema.time] = self._times(panel.time.numpy()[coming.reshape(-1)])
+        columns[panel.schema.time] = self.times.array(panel.time.numpy()[coming.reshape(-1)], panel.time_kind)
         columns[STEP_COLUMN] = pa.array(np.tile(np.arange(1, horizon + 1, dtype=np.int32), len(series)))
         columns |= more or {}
         for place, level in enumerate(levels):
             columns[f"q{level:g}"] = pa.array(quantiles[..., place].reshape(-1))
         return pa.table(columns)
-
-    def _times(self, times: Rows) -> pa.Array:
-        kind = self.panel.time_kind
-        if kind is TimeKind.STEP:
-            return pa.array(times)
-        instants = pa.array(times).cast(pa.timestamp("ns", tz=self.panel.time_zone))
-        return instants.cast(pa.date32()) if kind is TimeKind.DATE else instants
 
 
 class ForecastFile:
@@ -153,5 +149,7 @@ class ForecastFile:
 
 def _in_type(text: pa.Array, type_: pa.DataType) -> pa.Array:
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if pa.types.is_dictionary(type_):
+            return text.cast(type_.value_type).dictionary_encode().cast(type_)
         return text.cast(type_)
     return text

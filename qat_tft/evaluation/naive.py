@@ -6,7 +6,6 @@ Legend: N windows, F horizon, Q quantiles, S series, R rows, K seasons back (1 f
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 
 import numpy as np
 import numpy.typing as npt
@@ -15,42 +14,20 @@ from torch import Tensor
 
 from qat_tft.data.filling import last_present
 from qat_tft.data.panel import Panel
-from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.reading.gap_search import usual_step
+from qat_tft.data.time.season import season_rows
 
-DAY = timedelta(days=1) // timedelta(microseconds=1) * 1000
-"""Nanoseconds of a day."""
-LAST_VALUE = 1
-"""The season whose naive forecast is the last value, also called a random walk."""
 _FEWEST_ERRORS = 20
 _MOST_ROWS = 2**22  # whose errors are looked at; more would change no quantile that is worth printing
-_WORKED_WEEKENDS = 0.1
-_BY_DAYS = ((6, 8, 52), (28, 31.5, 12), (89, 93, 4), (360, 370, 1))
 
 
 def season_of(panel: Panel) -> int:
-    """Return the season, in rows, that the usual time step suggests.
-
-    Hours and parts of them: a day (an hour where series are shorter than two days). Days: a week, or 5 where
-    hardly any row falls on a weekend. Weeks, months, quarters: a year. Whole-number steps and everything else:
-    1, which makes the forecast the last value. Of a large panel, the first rows decide.
-    """
-    if panel.time_kind is TimeKind.STEP:
-        return 1
-    time = panel.time[:_MOST_ROWS]
-    series = panel.series_at(torch.arange(len(time)))
-    gaps = time.diff()[series.diff() == 0]
-    if not len(gaps):
-        return 1
-    step = int(gaps.median())
-    if step < DAY:
-        a_day = max(1, round(DAY / step))
-        longest = int(panel.lengths.max())
-        return a_day if longest >= 2 * a_day or a_day < 24 else max(1, round(a_day / 24))
-    days = step / DAY
-    if days < 4:
-        weekday = (time // DAY + 3) % 7  # 1970-01-01 was a Thursday; Monday is 0
-        return 7 if float((weekday >= 5).double().mean()) > _WORKED_WEEKENDS else 5
-    return next((season for low, high, season in _BY_DAYS if low <= days <= high), 1)
+    """Return the season, in rows, that training learned; of rows that no training learned from, see `season_rows`."""
+    time = panel.preparation.time
+    if time is not None:
+        return time.season
+    instants, starts = panel.time.numpy(), panel.series_start.numpy()
+    return season_rows(instants, starts, usual_step(instants, starts, panel.time_kind, panel.time_zone))
 
 
 @dataclass(frozen=True)

@@ -89,8 +89,9 @@ def load_data(
             next_step="Name the roles with --schema FILE or with --time, --target and the other role options; "
             "`qat-tft inspect FILE --write-schema schema.toml` proposes one",
         )
+    preparation = data.preparation if preprocessing is None else preprocessing.preparation
     raw = read_panel(
-        files[0] if len(files) == 1 else files, schema, data.preparation, cache=data.cache_folder, progress=reading
+        files[0] if len(files) == 1 else files, schema, preparation, cache=data.cache_folder, progress=reading
     )
     split = split_of(data, raw)
     split.require_training_rows(raw)
@@ -138,8 +139,7 @@ def load_panel_for(run: RunFolder, files: Sequence[Path] = ()) -> tuple[Paths, P
     config, preprocessing = run.load_config(), run.load_preprocessing()
     named = [*(files or config.data.parquet_files or embedded_rentals()[:1])]
     paths: Paths = named[0] if len(named) == 1 else named  # a single one may be a folder
-    preparation = preprocessing.preparation if files else config.data.preparation  # the cache knows it as configured
-    raw = read_panel(paths, run.load_schema(), preparation, cache=config.data.cache_folder)
+    raw = read_panel(paths, run.load_schema(), preprocessing.preparation, cache=config.data.cache_folder)
     return paths, preprocessing.encode(raw)
 
 

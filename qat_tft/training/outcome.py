@@ -9,9 +9,10 @@ from torch import Tensor, nn
 
 from qat_tft.config.run import RunConfig
 from qat_tft.data.scaling import Scaling
+from qat_tft.data.time.season import LAST_VALUE
 from qat_tft.data.windows import Windows
 from qat_tft.evaluation.linear_paths import raw_forecasts
-from qat_tft.evaluation.naive import LAST_VALUE, SeasonalNaive
+from qat_tft.evaluation.naive import SeasonalNaive
 from qat_tft.evaluation.names import LAST, NAIVE, RIDGE
 from qat_tft.evaluation.scores import Scores, Tally
 from qat_tft.evaluation.window_forecasts import even_indices, forecast_windows

@@ -27,7 +27,7 @@ from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapp
 from qat_tft.data.time.kind import TimeKind
 from qat_tft.schema import Schema
 
-FORMAT = 1
+FORMAT = 2
 HEADER = "header.json"
 _UNFINISHED = ".unfinished"
 _ABANDONED = 86_400  # seconds after which an unfinished folder belongs to nobody
@@ -47,13 +47,13 @@ class Key:
 
     @property
     def name(self) -> str:
-        """Name of its folder: the same files, schema and preparation give the same one."""
+        """Name of its folder: the same files, schema and declared preparation give the same one."""
         made_of = [
             FORMAT,
             [str(path.resolve()) for path in self.source.paths],
             [dict(keys) for keys in self.source.partitions],
             self.schema.model_dump(mode="json"),
-            self.preparation.to_json(),
+            self.preparation.declared.to_json(),
         ]
         return hashlib.blake2b(json.dumps(made_of).encode(), digest_size=16).hexdigest()
 
@@ -154,6 +154,9 @@ def _opened(place: Path, key: Key) -> tuple[Panel | None, str]:
         arrays = {name: _array(place / f"{name}.bin", *described) for name, described in header["arrays"].items()}
         if header["version"] != version("qat-tft"):
             return None, f"rows cached by qat-tft {header['version']} were read again."
+        learned = Preparation.from_json(header["preparation"])
+        if key.preparation.time is not None and key.preparation != learned:
+            return None, f"rows of {key.source.label} that were cached with another meaning of time were read again."
         if header["files"] != key.state():
             return None, f"{key.source.label} has changed since its rows were cached: they were read again."
         return _panel(header, arrays, key.source), ""

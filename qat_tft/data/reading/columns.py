@@ -10,10 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from qat_tft.data.category_text import BOOLEANS, NULL_CATEGORY, category_text
 from qat_tft.data.reading.source import Rows, Source
 from qat_tft.errors import DataError
-
-NULL_CATEGORY = "<null>"  # the category that a null in a category column becomes
 
 _LOST_LEVELS = 256  # fewer distinguishable steps than INT8 itself has
 _COARSE_LEVELS = 65_536
@@ -56,7 +55,7 @@ class RealColumn:
 
     def take(self, array: pa.Array, first_row: int) -> npt.NDArray[np.float32]:
         """The values of a block, float32 [rows], NaN for a null."""
-        wide = pc.cast(decoded(array), pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        wide = float64(array).to_numpy(zero_copy_only=False)
         with np.errstate(over="ignore"):  # found by its magnitude in the end
             narrow: npt.NDArray[np.float32] = wide.astype(np.float32)
         self._exact = self._exact and (pt.is_float32(array.type) or np.array_equal(narrow, wide, equal_nan=True))
@@ -112,7 +111,8 @@ class RealColumn:
 class CategoryColumn:
     """A column of categories, block by block; a value's code is its place in the order of first appearance.
 
-    Takes strings, booleans, integers, dates, dictionaries of these, and floats that are all whole numbers.
+    Takes strings, booleans, integers, dates, dictionaries of these, and floats and decimals that are all whole numbers;
+    ``category_text`` says which are the same. The texts true and false are booleans where another file has booleans.
 
     Args:
         null: the category that a null becomes; None for an id column, which may hold none.
@@ -129,7 +129,9 @@ class CategoryColumn:
     _fractions: Rows = field(default_factory=Rows)
 
     def __post_init__(self) -> None:
-        for path, type_ in zip(self.source.paths, self.source.types(self.name), strict=True):
+        types = self.source.types(self.name)
+        self._boolean = any(pt.is_boolean(value_type(type_)) for type_ in types)
+        for path, type_ in zip(self.source.paths, types, strict=True):
             if not _is_categorical(value_type(type_)):
                 raise DataError(
                     f"column '{self.name}' is {type_}, which cannot be a category",
@@ -149,21 +151,28 @@ class CategoryColumn:
         """The codes of a block, int32 [rows]."""
         encoded = array if pt.is_dictionary(array.type) else _encodable(array).dictionary_encode()
         places = pc.fill_null(encoded.indices.cast(pa.int64()), -1).to_numpy(zero_copy_only=False)
-        values = encoded.dictionary
-        if pt.is_floating(values.type) or pt.is_decimal(values.type):
-            numbers = values.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-            with np.errstate(invalid="ignore"):
-                fraction = ~np.isnan(numbers) & (numbers != np.trunc(numbers)) | np.isinf(numbers)
-            self._fractions.add(np.flatnonzero(np.append(fraction, False)[places]) + first_row)
-            lost = np.isnan(numbers) | fraction  # pandas writes integers with gaps as floats with NaN
-            values = pa.array(np.where(lost, 0, numbers).astype(np.int64), mask=lost)
-        present = np.zeros(len(values) + 1, dtype=bool)
+        texts, fraction = self._texts(encoded.dictionary)
+        if fraction.any():
+            self._fractions.add(np.flatnonzero(fraction[places]) + first_row)
+        present = np.zeros(len(texts), dtype=bool)
         present[places] = True
-        codes = np.array([self._code(text, used) for text, used in zip(_texts(values), present, strict=True)], np.int32)
+        codes = np.array([self._code(text, used) for text, used in zip(texts, present, strict=True)], np.int32)
         found: npt.NDArray[np.int32] = codes[places]
         if self.null is None:
             self._nulls.add(np.flatnonzero(found < 0) + first_row)
         return found
+
+    def _texts(self, values: pa.Array) -> tuple[list[str | None], npt.NDArray[np.bool_]]:
+        # Texts of the values, and which of them are fractions. One more: the last one stands for a null in the column.
+        texts: list[str | None] = []
+        fraction = np.zeros(len(values) + 1, dtype=bool)
+        for place, value in enumerate(values.to_pylist()):
+            try:
+                text = category_text(value)
+            except ValueError:
+                text, fraction[place] = None, True
+            texts.append(BOOLEANS.get(text, text) if self._boolean and text is not None else text)
+        return [*texts, None], fraction
 
     def _code(self, text: str | None, used: bool) -> int:
         # A dictionary may hold values that no row has; these get no code.
@@ -216,6 +225,14 @@ def decoded(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return array.cast(array.type.value_type) if pt.is_dictionary(array.type) else array
 
 
+def float64(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+    """Numbers in double precision, each the nearest one."""
+    values = decoded(array)
+    # From a decimal, Arrow multiplies by a power of ten that is rounded itself; what it reads from text is exact.
+    values = values.cast(pa.string()) if pt.is_decimal(values.type) else values
+    return pc.cast(values, pa.float64(), safe=False)
+
+
 def value_type(type_: pa.DataType) -> pa.DataType:
     """Type of the values, also of a dictionary."""
     return type_.value_type if pt.is_dictionary(type_) else type_
@@ -252,8 +269,3 @@ def _encodable(array: pa.Array) -> pa.Array:
     if pt.is_float16(array.type):
         return array.cast(pa.float32())
     return array.cast(pa.string()) if pt.is_string_view(array.type) else array
-
-
-def _texts(values: pa.Array) -> list[str | None]:
-    # One more than there are values: the last one stands for a null in the column.
-    return [*values.cast(pa.string()).to_pylist(), None]

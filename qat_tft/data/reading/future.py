@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from qat_tft.data.panel import Panel
-from qat_tft.data.reading.gap_search import usual_step
+from qat_tft.data.reading.gap_search import learned_step, usual_step
 from qat_tft.data.time.calendar import Calendar, calendar_columns
 from qat_tft.errors import DataError
 
@@ -20,17 +20,19 @@ def can_extend(panel: Panel) -> bool:
 def with_future_rows(panel: Panel, steps: int) -> Panel:
     """The panel with ``steps`` more rows at the end of each series, for which ``can_extend`` must hold.
 
-    Their times go on by the usual step of the data (see ``Step``), their calendar columns are those of these
+    Their times go on by the step that training learned (see ``Step``), their calendar columns are those of these
     times. The target and observed real columns are NaN, as in rows that are to be forecast; other columns repeat
     the last row's value.
 
     Raises:
-        DataError: no series has two rows, so that there is no step.
+        DataError: no series has two rows, in training or here, so that there is no step.
     """
     if not can_extend(panel):
         raise ValueError("a known column is not a calendar feature: its future values must be given")
     starts, time = panel.series_start.numpy(), panel.time.numpy()
-    step = usual_step(time, starts, panel.time_kind, panel.time_zone)
+    step = learned_step(panel.preparation, panel.time_kind, panel.time_zone)
+    if step is None:
+        step = usual_step(time, starts, panel.time_kind, panel.time_zone)
     if step is None:
         raise DataError(
             "no series has two rows, so the time of the next step is unknown",

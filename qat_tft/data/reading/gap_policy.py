@@ -6,13 +6,14 @@ import numpy as np
 import numpy.typing as npt
 
 from qat_tft.data.panel import name_series
-from qat_tft.data.preparation import Preparation
-from qat_tft.data.reading.gap_search import Gaps, filled, find_gaps, usual_step
+from qat_tft.data.preparation import Preparation, TimeMeaning
+from qat_tft.data.reading.gap_search import Gaps, filled, find_gaps, learned_step, usual_step
 from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.storage import Storage
 from qat_tft.data.time.kind import time_text
+from qat_tft.data.time.season import season_rows
 from qat_tft.data.time.steps import Step, Unit
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
@@ -30,22 +31,22 @@ def prepare_gaps(
     keys: Keys,
     storage: Storage,
 ) -> tuple[SortedRows, _Ints | None, Preparation]:
-    """The rows, the starts of stretches where the policy is ``split``, and the preparation with the step it went by.
+    """The rows, the starts of stretches where the policy is ``split``, and the preparation with what time means.
+
+    What training learned of that counts, whatever these rows suggest.
 
     Raises:
         DataError: there are gaps and the policy is ``error``; or it is ``fill`` and rows lie off the step, or far
             more rows would be inserted than there are.
     """
-    if preparation.step is not None:
-        step: Step | None = Step(Unit(preparation.step[0]), preparation.step[1], keys.kind, keys.zone)
-    else:
+    step = learned_step(preparation, keys.kind, keys.zone)
+    if step is None:
         step = usual_step(rows.time, rows.starts, keys.kind, keys.zone)
+    preparation = _with_time(preparation, step, rows, keys)
     if step is None:
         return rows, None, preparation
     gaps = find_gaps(rows.time, rows.starts, step)
     policy = preparation.gaps
-    if policy != "ignore":
-        preparation = replace(preparation, step=(str(step.unit), step.size))
     if not len(gaps.rows):
         return rows, None, preparation
     found = _described(gaps, rows, schema, keys)
@@ -63,6 +64,15 @@ def prepare_gaps(
         raise _refusal(found, source, f"That is too many rows to insert: choose --gaps split ({source.rows:,} rows).")
     rows = filled(rows, gaps, schema.group("historical"), storage)
     return _noted(rows, f"{found}; rows are inserted there (data.gaps = fill)."), None, preparation
+
+
+def _with_time(preparation: Preparation, step: Step | None, rows: SortedRows, keys: Keys) -> Preparation:
+    if preparation.time is not None:
+        return preparation
+    week = step.week if step is not None and step.unit is Unit.BUSINESS_DAY else ""
+    season = season_rows(rows.time, rows.starts, step)
+    time = TimeMeaning(keys.kind.value, keys.zone or "", week, season)
+    return replace(preparation, step=None if step is None else (str(step.unit), step.size), time=time)
 
 
 def _noted(rows: SortedRows, note: str) -> SortedRows:

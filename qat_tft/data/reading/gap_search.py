@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from qat_tft.data.reading.columns import NULL_CATEGORY
+from qat_tft.data.category_text import NULL_CATEGORY
+from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.storage import Storage
 from qat_tft.data.time.kind import TimeKind
-from qat_tft.data.time.steps import Step, find_step
+from qat_tft.data.time.steps import MONDAY_TO_FRIDAY, Step, Unit, find_step
 from qat_tft.schema import Group
 
 _BLOCK = 2**20
@@ -57,6 +58,15 @@ def usual_step(time: _Ints, starts: _Ints, kind: TimeKind, zone: str | None) -> 
         borders = starts[(starts > begin) & (starts < begin + run)]
         runs.extend(np.split(np.asarray(time[begin : begin + run]), borders - begin))
     return find_step(runs, kind, zone)
+
+
+def learned_step(preparation: Preparation, kind: TimeKind, zone: str | None) -> Step | None:
+    """The time step that training learned; None where it is still to be found."""
+    if preparation.step is None:
+        return None
+    unit, size = preparation.step
+    week = preparation.time.week if preparation.time is not None else ""
+    return Step(Unit(unit), size, kind, zone, week or MONDAY_TO_FRIDAY)
 
 
 def find_gaps(time: _Ints, starts: _Ints, step: Step) -> Gaps:

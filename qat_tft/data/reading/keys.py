@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from qat_tft.data.preparation import TimeMeaning
 from qat_tft.data.reading.columns import CategoryColumn
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.storage import Storage
@@ -34,7 +35,7 @@ class Keys:
         rising: bool [S], whether the rows of a series stand in the order of time already, each time once.
         series_ids: the values of the id columns, ascending.
         kind: what ``instants`` counts.
-        zone: time zone of the time column, if any.
+        zone: whose clock the times are read on, if any.
     """
 
     series: npt.NDArray[np.int32]
@@ -57,14 +58,16 @@ class Keys:
         return np.concatenate(found)
 
 
-def read_keys(source: Source, schema: Schema, storage: Storage, advance: Advance) -> Keys:
-    """Read the time and id columns.
+def read_keys(
+    source: Source, schema: Schema, storage: Storage, advance: Advance, learned: TimeMeaning | None = None
+) -> Keys:
+    """Read the time and id columns; times by what training learned about them, if there was a training.
 
     Raises:
         DataError: a type that they cannot have, a null, or a time that is none.
         SchemaError: a file lacks one of them.
     """
-    time = TimeColumn(source, schema.time)
+    time = TimeColumn(source, schema.time, learned)
     ids = []
     for column in schema.id:
         source.require(column)

@@ -18,7 +18,7 @@ from qat_tft.data.reading.gap_policy import prepare_gaps
 from qat_tft.data.reading.keys import read_keys
 from qat_tft.data.reading.refusals import refuse_missing
 from qat_tft.data.reading.rows import read_rows
-from qat_tft.data.reading.source import Source, open_source
+from qat_tft.data.reading.source import Planned, Source, open_source
 from qat_tft.data.reading.storage import Memory, Storage, as_tensor
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
@@ -36,6 +36,7 @@ def read_panel(
     preparation: Preparation = NO_PREPARATION,
     *,
     future_rows: bool = False,
+    future: str | Path | Sequence[str | Path] | None = None,
     cache: Path | None = None,
     progress: ReadingProgress | None = None,
 ) -> Panel:
@@ -50,6 +51,8 @@ def read_panel(
         preparation: what to do with duplicates, gaps and missing values, and which columns to derive.
         future_rows: allow each series to end in rows without a target, whose observed columns may be missing as
             well. For forecasting; in training that takes a policy.
+        future: files with rows to forecast, of which only the time, the ids, the known and the static columns are read:
+            what they plan never replaces what was measured. Goes with `future_rows`.
         cache: folder that keeps large panels, so that the next reading of the same files is at once; None keeps
             nothing.
         progress: is told the rows read, of twice the rows there are, since keys and values are read apart.
@@ -67,7 +70,7 @@ def read_panel(
             names the file, the column and the first rows.
         SchemaError: a column that no file has, with close matches, or a derived one that they have.
     """
-    source = open_source(path)
+    source = open_source(path, None if future is None else Planned(future, _planned_columns(schema)))
     for column in schema.used_columns:
         source.types(column)  # every missing column is found before anything large is read
     if source.rows == 0:
@@ -94,7 +97,7 @@ def _read(
 ) -> Panel:
     advance = _counter(progress, 2 * source.rows)
     effective = preparation.effective_schema(schema)
-    keys = read_keys(source, schema, storage, advance)
+    keys = read_keys(source, schema, storage, advance, preparation.time)
     rows = read_rows(source, schema, effective, keys, storage, advance)
     pa.default_memory_pool().release_unused()  # nothing more is read, and what it holds would stay with the process
     rows = without_duplicates(rows, preparation.duplicates, source, effective, keys)
@@ -121,6 +124,10 @@ def _read(
     return panel if future_rows else replace(panel, fingerprint=fingerprint(panel))
 
 
+def _planned_columns(schema: Schema) -> tuple[str, ...]:
+    return (schema.time, *schema.id, *schema.known.names, *schema.static.names)
+
+
 def _counter(progress: ReadingProgress | None, total: int) -> Callable[[int], None]:
     done = 0
 
@@ -136,7 +143,8 @@ def _counter(progress: ReadingProgress | None, total: int) -> Callable[[int], No
 def _lacking(source: Source, schema: Schema) -> list[str]:
     notes = []
     for column in schema.used_columns:
-        files = source.without(column)
+        planned = source.paths[len(source.paths) - source.planned :]
+        files = [file for file in source.without(column) if file not in planned]  # those need not have it
         if files:
             more = f" and {len(files) - 1} more" if len(files) > 1 else ""
             notes.append(f"column '{column}' is read as missing in {files[0]}{more}, which lack it.")

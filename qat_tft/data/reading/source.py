@@ -1,17 +1,17 @@
-"""Parquet files as one table, read in blocks of rows or column by column; every failure to read is one DataError."""
+"""Parquet files as one table, read in blocks of rows or column by column."""
 
 import difflib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from qat_tft.data.reading.files import Keys, find_files, folder_keys, key_types, reading
 from qat_tft.errors import DataError, SchemaError, some_of
 
 _NAMED_ROWS = 5
@@ -20,8 +20,7 @@ _BLOCK_VALUES = 2**21
 """Most values of a block: 16 MiB of eight bytes each."""
 _BUFFER = 2**20
 """Bytes of a file that are read at once, instead of a whole row group's."""
-_NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-_LONGEST_NUMBER = 18  # digits that int64 holds whatever they are
+_MICROSECONDS = np.iinfo(np.int64).max // 1000  # that 64-bit nanoseconds represent
 
 
 @dataclass
@@ -55,19 +54,26 @@ class Source:
         schemas: Arrow schema of each file, the keys of its folders (``year=2024``) included.
         partitions: the values of those keys for each file.
         starts: int64 [files + 1], first row of each file in the whole.
+        planned: number of files, the last ones, whose rows are planned.
     """
 
     label: str
     paths: tuple[Path, ...]
     footers: tuple[pq.FileMetaData, ...]
     schemas: tuple[pa.Schema, ...]
-    partitions: tuple[Mapping[str, str | None], ...]
+    partitions: tuple[Keys, ...]
     starts: npt.NDArray[np.int64]
+    planned: int = 0
 
     @property
     def rows(self) -> int:
         """Rows of all files together."""
         return int(self.starts[-1])
+
+    @property
+    def measured_rows(self) -> int:
+        """Rows of the files that are not planned; the others stand after them."""
+        return int(self.starts[-1 - self.planned])
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -103,15 +109,11 @@ class Source:
 
     def column(self, name: str) -> list[pa.ChunkedArray]:
         """Read one column: one array per file, of nulls where a file lacks it."""
+        arrays: list[list[pa.Array]] = [[] for _ in self.paths]
+        for first, block in self.blocks([name]):
+            arrays[int(np.searchsorted(self.starts, first, side="right")) - 1].append(block[name])
         types = self.types(name)
-        arrays = []
-        for place, (path, footer) in enumerate(zip(self.paths, self.footers, strict=True)):
-            if name in self.partitions[place] or pa.types.is_null(types[place]):
-                arrays.append(pa.chunked_array([self._constant(place, name, footer.num_rows)]))
-                continue
-            with _reading(path), pq.ParquetFile(path, metadata=footer) as file:
-                arrays.append(file.read(columns=[name]).column(name))
-        return arrays
+        return [pa.chunked_array(one, None if one else type_) for one, type_ in zip(arrays, types, strict=True)]
 
     def blocks(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
         """All rows in order, some at a time: the number of the first one, and an array per column.
@@ -136,13 +138,35 @@ class Source:
         if not columns:
             yield from ((first, None) for first in range(0, footer.num_rows, size))
             return
-        first = 0
-        with _reading(path), pq.ParquetFile(path, metadata=footer, buffer_size=_BUFFER) as file:
+        first, unit = 0, self._int96_unit(place, columns, size)
+        with reading(path), self._reader(place, unit) as file:
             for groups in _together(footer, size):
                 # A reader keeps what it has read of every row group: few at a time, or it ends up with the whole file.
                 for batch in file.iter_batches(size, row_groups=groups, columns=columns):
                     yield first, batch
                     first += batch.num_rows
+
+    def _reader(self, place: int, int96: str | None) -> pq.ParquetFile:
+        return pq.ParquetFile(
+            self.paths[place],
+            metadata=self.footers[place],
+            buffer_size=_BUFFER,
+            coerce_int96_timestamp_unit=int96,
+        )
+
+    def _int96_unit(self, place: int, columns: list[str], size: int) -> str | None:
+        # Old times of 96 bits read as nanoseconds overflow without a word: year 9999 becomes 1816. Where one does, they
+        # are read as microseconds, which hold it, so that it is refused like any other.
+        old = sorted(_stored_as_int96(self.footers[place]).intersection(columns))
+        if not old:
+            return None
+        with reading(self.paths[place]), self._reader(place, "us") as file:
+            for batch in file.iter_batches(size, columns=old):
+                for times in batch.columns:
+                    largest = pc.max(pc.abs(times.cast(pa.int64()))).as_py()
+                    if largest is not None and largest > _MICROSECONDS:
+                        return "us"
+        return None
 
     def _constant(self, place: int, name: str, rows: int) -> pa.Array:
         value = self.partitions[place].get(name)
@@ -163,55 +187,72 @@ class Source:
         return f"row{'s' if rows.count > 1 else ''} {text}{more} (counted from 0)"
 
 
-def open_source(path: str | Path | Sequence[str | Path]) -> Source:
-    """Find the files and read their footers.
+@dataclass(frozen=True)
+class Planned:
+    """Files that hold rows to forecast: what is planned, not what was measured.
+
+    Attributes:
+        path: as ``open_source`` takes it.
+        columns: what is read of them, if it is there.
+    """
+
+    path: str | Path | Sequence[str | Path]
+    columns: Collection[str]
+
+
+def open_source(path: str | Path | Sequence[str | Path], planned: Planned | None = None) -> Source:
+    """Find the files and read their footers. Files without rows say nothing, unless no file has any.
 
     Args:
-        path: a Parquet file, a folder (every ``.parquet`` file below it, by name) or a list of files. Folders below
-            it that are called ``key=value`` give their files a column ``key``, of whole numbers if all values are.
+        path: a Parquet file, a folder (every Parquet file below it, by name) or a list of both. Folders in the path of
+            a file that are called ``key=value`` give it a column ``key``.
+        planned: files whose rows stand after all others.
 
     Raises:
         DataError: nothing is there, it cannot be read, or it is not Parquet.
     """
-    label, paths = _files(path)
-    partitions = _partitions(label, paths)
-    footers, schemas = [], []
-    for path_of_file in paths:
-        with _reading(path_of_file), pq.ParquetFile(path_of_file) as file:
-            footers.append(file.metadata)
-            schemas.append(file.schema_arrow)
-    starts = np.cumsum([0, *(footer.num_rows for footer in footers)], dtype=np.int64)
-    schemas = [
-        _with_keys(schema, values, _key_types(partitions)) for schema, values in zip(schemas, partitions, strict=True)
-    ]
-    partitions = [  # a column of the file itself is worth more than the name of its folder
-        {key: value for key, value in values.items() if key not in footer.schema.names}
-        for values, footer in zip(partitions, footers, strict=True)
-    ]
-    return Source(label, paths, tuple(footers), tuple(schemas), tuple(partitions), starts)
+    label, paths = find_files(path)
+    measured = len(paths)
+    if planned is not None:
+        paths = (*paths, *find_files(planned.path)[1])
+    keys = [folder_keys(path_of_file) for path_of_file in paths]
+    types = key_types(keys)
+    opened = [_open_file(path_of_file, own, types) for path_of_file, own in zip(paths, keys, strict=True)]
+    if planned is not None:
+        opened[measured:] = [one.only(planned.columns) for one in opened[measured:]]
+    read = [place for place, one in enumerate(opened) if one.footer.num_rows] or list(range(len(opened)))
+    files = [opened[place] for place in read]
+    return Source(
+        label,
+        tuple(one.path for one in files),
+        tuple(one.footer for one in files),
+        tuple(one.schema for one in files),
+        tuple(one.keys for one in files),
+        np.cumsum([0, *(one.footer.num_rows for one in files)], dtype=np.int64),
+        sum(place >= measured for place in read),
+    )
 
 
-def _files(path: str | Path | Sequence[str | Path]) -> tuple[str, tuple[Path, ...]]:
-    if not isinstance(path, str | Path):
-        files = tuple(Path(file) for file in path)
-        if not files:
-            raise DataError("the list of Parquet files is empty", next_step="Name at least one file.")
-        return (str(files[0]) if len(files) == 1 else f"{len(files)} Parquet files"), files
-    path = Path(path)
-    with _reading(path):
-        if not path.is_dir():
-            return str(path), (path,)
-        inside = sorted(
-            file
-            for file in path.rglob("*.parquet")
-            if not any(part.startswith(("_", ".")) for part in file.relative_to(path).parts)
-        )
-        list(path.iterdir())  # rglob passes over a folder that it may not read; this does not
-    if not inside:
-        raise DataError(
-            "the folder holds no .parquet file", where=str(path), next_step="Name a Parquet file or its folder."
-        )
-    return str(path), tuple(inside)
+@dataclass(frozen=True)
+class _File:
+    path: Path
+    footer: pq.FileMetaData
+    schema: pa.Schema
+    keys: Keys
+
+    def only(self, columns: Collection[str]) -> "_File":
+        fields = [field for field in self.schema if field.name in columns]
+        return _File(self.path, self.footer, pa.schema(fields), self.keys)
+
+
+def _open_file(path: Path, keys: Keys, types: dict[str, pa.DataType]) -> _File:
+    with reading(path), pq.ParquetFile(path) as file:
+        footer, schema = file.metadata, file.schema_arrow
+    # A column of the file itself is worth more than the name of its folder.
+    own = {key: value for key, value in keys.items() if key not in schema.names}
+    for key in own:
+        schema = schema.append(pa.field(key, types[key]))
+    return _File(path, footer, schema, own)
 
 
 def _together(footer: pq.FileMetaData, size: int) -> Iterator[list[int]]:
@@ -229,57 +270,8 @@ def _together(footer: pq.FileMetaData, size: int) -> Iterator[list[int]]:
         yield groups
 
 
-def _partitions(label: str, paths: tuple[Path, ...]) -> list[dict[str, str | None]]:
-    # Keys and values of the folders between the named folder and each file: year=2024/month=3/part.parquet.
-    root = Path(label)
-    found: list[dict[str, str | None]] = []
-    for path in paths:
-        folders = path.relative_to(root).parts[:-1] if path.is_relative_to(root) and path != root else ()
-        pairs = (folder.partition("=") for folder in folders)
-        texts = {unquote(key): unquote(value) for key, equals, value in pairs if equals and key}
-        found.append({key: None if value == _NULL_PARTITION else value for key, value in texts.items()})
-    return found
-
-
-def _key_types(partitions: list[dict[str, str | None]]) -> dict[str, pa.DataType]:
-    values: dict[str, list[str]] = {}
-    for one in partitions:
-        for key, value in one.items():
-            values.setdefault(key, []).extend([value] if value is not None else [])
-    return {key: pa.int64() if all(map(_is_whole, texts)) else pa.string() for key, texts in values.items()}
-
-
-def _is_whole(text: str) -> bool:
-    return text.removeprefix("-").isdecimal() and len(text) < _LONGEST_NUMBER
-
-
-def _with_keys(schema: pa.Schema, values: Mapping[str, str | None], types: Mapping[str, pa.DataType]) -> pa.Schema:
-    for key in values:
-        if key not in schema.names:
-            schema = schema.append(pa.field(key, types[key]))
-    return schema
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except FileNotFoundError:
-        raise DataError("there is no such file", where=str(path), next_step="Check the path.") from None
-    except PermissionError:
-        raise DataError("no permission to read it", where=str(path), next_step="Check its permissions.") from None
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"this is not a complete Parquet file: {_first_line(error)}",
-            where=str(path),
-            allowed="Parquet; for example pandas writes it with DataFrame.to_parquet",
-        ) from None
-    except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"the file cannot be read: {_first_line(error)}",
-            where=str(path),
-            next_step="Check that it was written completely.",
-        ) from None
+def _stored_as_int96(footer: pq.FileMetaData) -> set[str]:
+    return {column.path for column in footer.schema if column.physical_type == "INT96"}
 
 
 def _no_such_column(column: str, path: Path, names: list[str]) -> SchemaError:
@@ -293,7 +285,3 @@ def _no_such_column(column: str, path: Path, names: list[str]) -> SchemaError:
         allowed=shown if names else "the file has no columns",
         next_step=f"Did you mean {' or '.join(repr(name) for name in matches)}?" if matches else "",
     )
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".") if str(error) else type(error).__name__

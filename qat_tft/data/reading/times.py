@@ -8,9 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
+from qat_tft.data.preparation import TimeMeaning
 from qat_tft.data.reading.columns import decoded, is_text, over_blocks, value_type
 from qat_tft.data.reading.source import Rows, Source
 from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.time.written import WrittenTimes
+from qat_tft.data.time.zones import clock_of
 from qat_tft.errors import DataError
 
 _DATE = r"\d{4}-\d{2}-\d{2}"
@@ -36,35 +39,50 @@ class Times:
 class TimeColumn:
     """The time column, block by block.
 
-    Takes timestamps with or without a time zone in any unit, dates, whole numbers (steps), text in ISO 8601, and
-    dictionaries of these. Text of days alone counts as dates; text with a zone is read as UTC.
+    Takes timestamps with or without a time zone in any unit, dates, whole numbers (steps, decimals too), text in ISO
+    8601, and dictionaries of these. Text of days alone counts as dates; text with a zone is read as UTC.
 
     Attributes:
         kind: what the numbers count.
-        zone: time zone of the column in the first file, if any; the numbers are in UTC nevertheless.
+        zone: whose clock the times are read on, as ``clock_of`` finds it; the numbers are in UTC nevertheless.
+
+    Args:
+        source: the files.
+        name: of the column.
+        learned: what training rows taught, if this model was trained.
 
     Raises:
-        DataError: another type, or a mixture of kinds; the message names the column.
+        DataError: another type, a mixture of kinds or zones, or others than in training; the message names the column.
     """
 
-    def __init__(self, source: Source, name: str) -> None:
+    def __init__(self, source: Source, name: str, learned: TimeMeaning | None = None) -> None:
         source.require(name)
         self.source, self.name = source, name
         self._missing = Rows()
         types = [value_type(type_) for type_ in source.types(name)]
         kinds = {_kind(source, name, type_) for type_ in types}
         zones = [type_.tz if pt.is_timestamp(type_) else None for type_ in types]
-        if len(kinds) > 1 or len({zone is None for zone in zones}) > 1:
+        if kinds == {TimeKind.DATE, TimeKind.TIMESTAMP}:
+            kinds = {TimeKind.TIMESTAMP}  # of days at midnight
+        if len(kinds) > 1:
             raise DataError(
                 f"time column '{name}' is {' and '.join(sorted({str(type_) for type_ in types}))}",
                 where=source.label,
                 next_step="Write all files with the same time type.",
             )
-        kind, self.zone = kinds.pop(), zones[0]
+        kind = kinds.pop()
         self._text = kind is None
         self.kind = kind or TimeKind.TIMESTAMP
         if self._text:
-            self.kind, self.zone = self._sniffed()
+            self.kind, self._zone_of_text = self._sniffed()
+            zones = [self._zone_of_text]
+        if learned is not None and (self.kind is TimeKind.STEP) != (learned.kind == "step"):
+            raise DataError(
+                f"time column '{name}' is {types[0]}, and training had a {learned.kind}",
+                where=source.label,
+                next_step="Write the time as in the training data.",
+            )
+        self.zone = clock_of(zones, None if learned is None else learned.zone, source.label, name)
 
     def take(self, array: pa.Array, first_row: int) -> npt.NDArray[np.int64]:
         """The instants of a block, int64 [rows]; 0 where there is none, which ``check`` refuses.
@@ -79,7 +97,7 @@ class TimeColumn:
             array = self._parsed(array, first_row)
         try:
             if self.kind is not TimeKind.STEP:
-                array = array.cast(pa.timestamp("ns", tz=self.zone))
+                array = array.cast(pa.timestamp("ns", tz=getattr(array.type, "tz", None)))
             instants: npt.NDArray[np.int64] = pc.fill_null(array.cast(pa.int64()), 0).to_numpy()
             return instants
         except pa.ArrowInvalid:
@@ -107,14 +125,14 @@ class TimeColumn:
         return TimeKind.TIMESTAMP, None
 
     def _parsed(self, array: pa.Array, first_row: int) -> pa.Array:
-        form = _ISO[self.kind, self.zone is not None]
+        form = _ISO[self.kind, self._zone_of_text is not None]
         try:
             if _all_match(array, form):
-                return array.cast(pa.timestamp("ns", tz=self.zone))
+                return array.cast(pa.timestamp("ns", tz=self._zone_of_text))
         except pa.ArrowInvalid:
             pass  # such as the 31st of June; found below
         for row, text in enumerate(array.to_pylist()):
-            if text is not None and not _is_time(text, form, self.zone):
+            if text is not None and not _is_time(text, form, self._zone_of_text):
                 place = self.source.locate(Rows.of(np.array([first_row + row])))
                 raise DataError(
                     f"time column '{self.name}' holds {text!r} in {place}",
@@ -126,10 +144,12 @@ class TimeColumn:
 
     def _beyond(self) -> DataError:
         return DataError(
-            f"time column '{self.name}' holds a time that 64-bit nanoseconds cannot represent",
+            f"time column '{self.name}' holds a time that 64-bit nanoseconds cannot represent"
+            if self.kind is not TimeKind.STEP
+            else f"time column '{self.name}' holds a step that is not a whole number of 64 bits",
             where=self.source.label,
             allowed="1677-09-22 to 2262-04-11, or whole-number steps",
-            next_step="Correct placeholder dates such as 9999-12-31.",
+            next_step="Correct placeholder dates such as 9999-12-31." if self.kind is not TimeKind.STEP else "",
         )
 
 
@@ -145,13 +165,22 @@ def time_values(source: Source, column: str) -> Times:
     return Times(instants, scan.kind, scan.zone)
 
 
+def written_times(source: Source, column: str) -> WrittenTimes:
+    """How the first file writes its times; SchemaError if it has no such column."""
+    type_ = value_type(source.types(column)[0])
+    if not is_text(type_):
+        return WrittenTimes(type_)
+    texts = (decoded(array).drop_null() for array in over_blocks(source, column, lambda array, _: array))
+    return WrittenTimes(type_, next((found[0].as_py() for found in texts if len(found)), ""))
+
+
 def _kind(source: Source, column: str, type_: pa.DataType) -> TimeKind | None:
     # None for text, whose kind only its values tell.
     if pt.is_timestamp(type_):
         return TimeKind.TIMESTAMP
     if pt.is_date(type_):
         return TimeKind.DATE
-    if pt.is_integer(type_):
+    if pt.is_integer(type_) or pt.is_decimal(type_):
         return TimeKind.STEP
     if is_text(type_):
         return None

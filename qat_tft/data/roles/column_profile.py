@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-from qat_tft.data.reading.columns import decoded, is_number, is_text, value_type
+from qat_tft.data.reading.columns import decoded, float64, is_number, is_text, value_type
 from qat_tft.data.reading.source import Source
 
 
@@ -103,5 +103,5 @@ def _type_text(type_: pa.DataType) -> str:
 
 
 def _float64(array: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    values: npt.NDArray[np.float64] = pc.cast(decoded(array), pa.float64(), safe=False).to_numpy()
+    values: npt.NDArray[np.float64] = float64(array).to_numpy()
     return values

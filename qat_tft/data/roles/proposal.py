@@ -9,7 +9,8 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
-from qat_tft.data.reading.columns import NULL_CATEGORY, category_values
+from qat_tft.data.category_text import NULL_CATEGORY
+from qat_tft.data.reading.columns import category_values
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.times import Times
 from qat_tft.data.roles.column_profile import Profile, numbers

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.time.zones import has_other_clock
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.schema import Columns, Kind, Schema
 
@@ -65,7 +66,7 @@ class Calendar:
             where: the file, for messages.
 
         Raises:
-            DataError: steps, which have no calendar; dates, which have no hour; a zone that nobody knows.
+            DataError: steps, which have no calendar; dates, which have no hour.
             ValueError: a feature that ``parse_calendar`` refuses.
         """
         parsed = parse_calendar(features)
@@ -83,8 +84,6 @@ class Calendar:
                 where=where,
                 next_step="Leave these calendar features out.",
             )
-        if zone is not None:
-            _refuse_unknown_zone(zone, where)
         return cls(calendar_columns(features), zone)
 
     def values(self, instants: npt.NDArray[np.int64]) -> dict[str, npt.NDArray[np.float32]]:
@@ -146,7 +145,7 @@ def with_calendar(schema: Schema, features: Sequence[str]) -> Schema:
 
 def local_times(instants: npt.NDArray[np.int64], zone: str | None) -> Local:
     """Wall-clock times, datetime64[ns], of nanoseconds since 1970; in UTC without a zone."""
-    if zone is None:
+    if not has_other_clock(zone):  # needs no time zone data
         return instants.astype("datetime64[ns]")
     local: Local = pc.local_timestamp(pa.array(instants).cast(pa.timestamp("ns", tz=zone))).to_numpy(
         zero_copy_only=False
@@ -279,14 +278,3 @@ CALENDAR_FEATURES = (*_CYCLES, *_NUMBERS)
 
 def _forms(name: str) -> tuple[str, ...]:
     return ("real",) if name in _NUMBERS else ("cyclic", "category")
-
-
-def _refuse_unknown_zone(zone: str, where: str) -> None:
-    try:
-        local_times(np.zeros(1, dtype=np.int64), zone)
-    except pa.ArrowInvalid:
-        raise DataError(
-            f"the time zone '{zone}' of the time column is unknown on this system",
-            where=where,
-            next_step="Install the system's time zone data (tzdata), or write the time in UTC.",
-        ) from None

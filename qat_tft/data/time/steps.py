@@ -13,13 +13,16 @@ import pyarrow.compute as pc
 
 from qat_tft.data.time.calendar import local_times
 from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.time.zones import has_other_clock
 
 DAY = 86_400_000_000_000
 """Nanoseconds of a day."""
 _UNITS = ((DAY, "day"), (3_600_000_000_000, "hour"), (60_000_000_000, "minute"), (1_000_000_000, "second"))
 _SHORTEST_MONTH = 28  # days
-_SATURDAY = 5  # counted from Monday, which is 0
-_WORKED_WEEKENDS = 0.02  # share of rows: exchanges open on a Saturday now and then
+_DAYS_OFF = 0.02  # share of rows on days off: exchanges open on a Saturday now and then
+_MOST_DAYS_OFF = 3
+_DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+MONDAY_TO_FRIDAY = "1111100"
 
 _Ints = npt.NDArray[np.int64]
 _Days = npt.NDArray[np.datetime64]
@@ -32,17 +35,22 @@ class Unit(StrEnum):
     CLOCK = "clock"  # nanoseconds on the wall clock of the time zone: days, where the hour may change
     MONTH = "month"
     MONTH_END = "month end"  # months, on their last days
-    BUSINESS_DAY = "business day"  # Monday to Friday
+    BUSINESS_DAY = "business day"  # the days of the week that are worked on
 
 
 @dataclass(frozen=True)
 class Step:
-    """A time step: ``size`` units. Months and business days are those of the wall clock in ``zone``."""
+    """A time step: ``size`` units. Months and business days are those of the wall clock in ``zone``.
+
+    Attributes:
+        week: of business days, ``1`` for each day of the week that is one, Monday first.
+    """
 
     unit: Unit
     size: int
     kind: TimeKind
     zone: str | None = None
+    week: str = MONDAY_TO_FRIDAY
 
     @property
     def text(self) -> str:
@@ -50,11 +58,16 @@ class Step:
         if self.unit in (Unit.MONTH, Unit.MONTH_END):
             return _counted(self.size, "month")
         if self.unit is Unit.BUSINESS_DAY:
-            return _counted(self.size, "business day")
+            days = "" if self.week == MONDAY_TO_FRIDAY else f" ({self._days})"
+            return _counted(self.size, "business day") + days
         if self.kind is TimeKind.STEP:
             return str(self.size)
         length, name = next(((n, name) for n, name in _UNITS if self.size % n == 0), (1_000_000_000, "second"))
         return _counted(self.size / length, name)
+
+    @property
+    def _days(self) -> str:
+        return ", ".join(name for name, worked in zip(_DAYS, self.week, strict=True) if worked == "1")
 
     def between(self, times: _Ints) -> tuple[_Ints, npt.NDArray[np.bool_]]:
         """Whole steps from each time to the next one, int64 [R - 1], and whether it lies exactly there."""
@@ -67,8 +80,8 @@ class Step:
             return apart // self.size, apart % self.size == 0
         if self.unit is Unit.BUSINESS_DAY:
             days, clock = _split_days(local)
-            worked = np.is_busday(days)
-            count = np.busday_count(days[:-1], days[1:]).astype(np.int64)
+            worked = np.is_busday(days, weekmask=self.week)
+            count = np.busday_count(days[:-1], days[1:], weekmask=self.week).astype(np.int64)
             return count // self.size, worked[1:] & worked[:-1] & (np.diff(clock) == 0) & (count % self.size == 0)
         months, within = _split_months(local, self.unit)
         apart = np.diff(months)
@@ -83,7 +96,9 @@ class Step:
             return _utc(local + (steps * self.size).astype("timedelta64[ns]"), self.zone)
         if self.unit is Unit.BUSINESS_DAY:
             days, clock = _split_days(local)
-            coming = np.busday_offset(days, steps * self.size).astype("datetime64[ns]")
+            # From a session on a day off, steps go on as from the business day before it.
+            coming = np.busday_offset(days, steps * self.size, roll="backward", weekmask=self.week)
+            coming = coming.astype("datetime64[ns]")
             return _utc(coming + clock.astype("timedelta64[ns]"), self.zone)
         months, within = _split_months(local, self.unit)
         coming = (months + steps * self.size).astype("datetime64[M]").astype("datetime64[ns]")
@@ -93,8 +108,8 @@ class Step:
 def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Step | None:
     """The most frequent step of some runs of consecutive times, each of one series; None without two times.
 
-    Months, and whole days on the wall clock of the zone, are steps although they differ in length; where hardly any
-    row falls on a weekend and Mondays follow Fridays, so are business days.
+    Months, and whole days on the wall clock of the zone, are steps although they differ in length; so are business
+    days, where hardly any row falls on certain days of the week and rows go on after them.
     """
     runs = [run for run in runs if len(run) > 1]
     if not runs:
@@ -110,9 +125,10 @@ def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Ste
         if months > 0 and bool((within == within[0]).all()) and within[0] < _SHORTEST_MONTH * DAY:
             return Step(unit, months, kind, zone)
     on_clock = _most_frequent([np.asarray(np.diff(run.astype(np.int64)), np.int64) for run in local])
-    if on_clock == DAY and _are_business_days(local):
-        return Step(Unit.BUSINESS_DAY, 1, kind, zone)
-    if on_clock % DAY == 0 and zone is not None:
+    week = _worked_week(local) if on_clock == DAY else None
+    if week is not None:
+        return Step(Unit.BUSINESS_DAY, 1, kind, zone, week)
+    if on_clock % DAY == 0 and has_other_clock(zone):
         return Step(Unit.CLOCK, on_clock, kind, zone)
     return Step(Unit.DURATION, size, kind, zone)
 
@@ -122,11 +138,25 @@ def _most_frequent(differences: list[_Ints]) -> int:
     return int(values[counts.argmax()])
 
 
-def _are_business_days(local: list[_Days]) -> bool:
-    days = np.concatenate([_split_days(run)[0] for run in local])
-    weekday = (days.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday
-    over_weekends = any(bool((np.diff(_split_days(run)[0]).astype(np.int64) == 3).any()) for run in local)
-    return over_weekends and float((weekday >= _SATURDAY).mean()) < _WORKED_WEEKENDS
+def _worked_week(local: list[_Days]) -> str | None:
+    """The days of the week on which nearly all rows fall; None if these are all days, or rows never skip the others."""
+    days = [_split_days(run)[0] for run in local]
+    share = np.bincount(np.concatenate([_weekday(run) for run in days]), minlength=7)
+    share = share / share.sum()
+    rarest = np.argsort(share, kind="stable")
+    off = rarest[np.cumsum(share[rarest]) < _DAYS_OFF]
+    if not 0 < len(off) <= _MOST_DAYS_OFF:
+        return None
+    week = "".join("0" if day in off else "1" for day in range(7))
+    skipped = 0
+    for run in days:
+        over = np.flatnonzero(np.diff(run).astype(np.int64) > 1)
+        skipped += int((np.busday_count(run[over], run[over + 1], weekmask=week) == 1).sum())
+    return week if skipped >= (1 if week == MONDAY_TO_FRIDAY else 2) else None
+
+
+def _weekday(days: _Days) -> _Ints:
+    return (days.astype(np.int64) + 3) % 7  # 1970-01-01 was a Thursday; Monday is 0
 
 
 def _split_days(local: _Days) -> tuple[_Days, _Ints]:
@@ -147,7 +177,7 @@ def _shift(unit: Unit) -> np.timedelta64:
 
 def _utc(local: _Days, zone: str | None) -> _Ints:
     # An hour that comes twice is its first, a skipped one the next.
-    if zone is None:
+    if not has_other_clock(zone):
         return local.astype("datetime64[ns]").astype(np.int64)
     zoned = pc.assume_timezone(pa.array(local), zone, ambiguous="earliest", nonexistent="latest")
     return np.asarray(zoned.cast(pa.int64()).to_numpy())

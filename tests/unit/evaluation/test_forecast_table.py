@@ -10,6 +10,7 @@ import torch
 
 from qat_tft.data.panel import Panel
 from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.time.written import WrittenTimes
 from qat_tft.errors import DataError
 from qat_tft.evaluation import forecast_table
 from qat_tft.evaluation.forecast_table import ForecastFile, ForecastRows
@@ -34,7 +35,7 @@ def panel() -> Panel:
 
 def test_every_window_and_step_is_a_row_with_ids_in_their_own_type() -> None:
     quantiles = np.arange(8, dtype=np.float32).reshape(2, 2, 2)
-    rows = ForecastRows(panel(), (pa.int16(), pa.bool_()))
+    rows = ForecastRows(panel(), (pa.int16(), pa.bool_()), WrittenTimes(pa.int32()))
     table = rows.table(np.array([1, 0]), np.array([7, 3]), quantiles, LEVELS, {"y": pa.array([1.0, None, 3.0, 4.0])})
     assert table.to_pydict() == {
         "shop": [2, 2, 1, 1],
@@ -47,6 +48,7 @@ def test_every_window_and_step_is_a_row_with_ids_in_their_own_type() -> None:
         "q0.5": [1.0, 3.0, 5.0, 7.0],
     }
     assert table.schema.field("shop").type == pa.int16()
+    assert table.schema.field("step").type == table.schema.field("forecast_origin").type == pa.int32()
 
 
 def test_a_file_holds_all_tables_and_keeps_few_of_them_in_memory(tmp_path: Path, monkeypatch) -> None:

@@ -1,11 +1,17 @@
 """The seasonal naive forecast against a plain loop, and the season that a time step suggests."""
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
 from qat_tft.data.panel import Panel
+from qat_tft.data.preparation import Preparation, TimeMeaning
 from qat_tft.data.time.kind import TimeKind
-from qat_tft.evaluation.naive import DAY, LAST_VALUE, SeasonalNaive, in_sample_error, season_of
+from qat_tft.data.time.season import LAST_VALUE
+from qat_tft.data.time.steps import DAY
+from qat_tft.evaluation.naive import SeasonalNaive, in_sample_error, season_of
 from qat_tft.schema import Schema
 
 HOUR = DAY // 24
@@ -125,8 +131,23 @@ def test_a_series_without_training_rows_takes_the_errors_of_all():
         (91 * DAY, 4),
         (365 * DAY, 1),
         (12 * DAY, 1),
+        (14 * DAY, 26),
+        (28 * DAY, 13),
     ],
-    ids=["hour", "half-hour", "quarter-hour", "six-hours", "day", "week", "month", "quarter", "year", "odd"],
+    ids=[
+        "hour",
+        "half-hour",
+        "quarter-hour",
+        "six-hours",
+        "day",
+        "week",
+        "month",
+        "quarter",
+        "year",
+        "odd",
+        "two weeks",
+        "four weeks",
+    ],
 )
 def test_the_season_follows_from_the_usual_step(step, season):
     assert season_of(panel((400, 300), step)) == season
@@ -138,6 +159,45 @@ def test_days_without_weekends_have_a_season_of_five():
     data = panel((len(trading_days),), DAY)
     data.time[:] = trading_days * DAY
     assert season_of(data) == 5
+
+
+@pytest.mark.parametrize(("worked", "season"), [((6, 0, 1, 2, 3), 5), ((0, 1, 2, 3, 4, 5), 6), (range(7), 7)])
+def test_days_have_the_season_of_the_days_in_their_week(worked, season):
+    days = torch.arange(300)
+    days = days[torch.isin((days + 3) % 7, torch.tensor(list(worked)))]
+    data = panel((len(days),), DAY)
+    data.time[:] = days * DAY
+    assert season_of(data) == season
+
+
+def test_sessions_have_the_season_of_their_own_rows():
+    opened = torch.arange(9, 17)  # eight rows a day
+    days = torch.arange(200).repeat_interleave(8)
+    data = panel((1600,), HOUR)
+    data.time[:] = days * DAY + opened.repeat(200) * HOUR
+    assert season_of(data) == 8
+
+
+def test_hours_left_out_now_and_then_leave_the_season_of_a_day():
+    data = panel((1200,), HOUR)
+    kept = torch.ones(1300, dtype=torch.bool)
+    kept[torch.randperm(1300, generator=torch.Generator().manual_seed(0))[:100]] = False
+    kept[kept.nonzero()[1200:]] = False
+    data.time[:] = torch.arange(1300)[kept] * HOUR
+    assert season_of(data) == 24
+
+
+def test_the_fourth_friday_of_a_month_has_the_season_of_months():
+    months = np.arange("2010-01", "2020-01", dtype="datetime64[M]")
+    fridays = np.busday_offset(months.astype("datetime64[D]"), 3, roll="forward", weekmask="Fri")
+    data = panel((len(fridays),), DAY)
+    data.time[:] = torch.from_numpy(fridays.astype("datetime64[ns]").astype(np.int64))
+    assert season_of(data) == 12
+
+
+def test_what_training_learned_of_the_season_holds():
+    learned = Preparation(time=TimeMeaning("timestamp", "", "", season=9))
+    assert season_of(replace(panel((50,), HOUR), preparation=learned)) == 9
 
 
 def test_minutes_of_one_day_have_the_season_of_an_hour():

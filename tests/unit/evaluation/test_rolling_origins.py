@@ -12,6 +12,7 @@ from rich.console import Console
 from qat_tft.data.panel import Panel
 from qat_tft.data.split import Split
 from qat_tft.data.time.kind import TimeKind
+from qat_tft.data.time.written import WrittenTimes
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError
 from qat_tft.evaluation.backtest_report import BacktestReport
@@ -72,7 +73,7 @@ def test_scores_are_of_every_origin_step_and_series_whatever_the_batches(batch_s
 
 def test_the_file_has_one_row_per_origin_step_series_and_model(tmp_path: Path) -> None:
     rolling = origins()
-    rows = ForecastRows(rolling.windows.panel, (pa.string(),))
+    rows = ForecastRows(rolling.windows.panel, (pa.string(),), WrittenTimes(pa.int64()))
     with ForecastFile(tmp_path / "out.parquet") as file:
         found = rolling.score({"right": off_by(0), "high": off_by(2)}, rows=rows, out=file)
     table = pq.read_table(tmp_path / "out.parquet")

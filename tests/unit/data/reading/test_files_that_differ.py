@@ -17,7 +17,7 @@ from qat_tft.data.reading.columns import CategoryColumn
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.reading.source import open_source
 from qat_tft.data.time.kind import TimeKind
-from qat_tft.errors import DataError, SchemaError
+from qat_tft.errors import DataError
 from qat_tft.schema import Columns, Schema
 
 Write = Callable[..., Path]
@@ -96,7 +96,7 @@ def test_every_mixture_of_types_gives_the_same_numbers_and_categories(
 def test_booleans_and_their_dictionaries_are_categories(write: Write) -> None:
     flags = pa.array([True, None, False])
     panel = read_panel(write({"t": [1, 2, 3], "y": [1.0, 2.0, 3.0], "c": flags}), WITH_CATEGORY)
-    assert texts(panel, "c") == ["true", "<null>", "false"]
+    assert texts(panel, "c") == ["1", "<null>", "0"]
 
 
 def test_a_dictionary_may_hold_values_that_no_row_has(write: Write) -> None:
@@ -181,10 +181,12 @@ def test_the_time_may_be_the_name_of_a_folder(write: Write, tmp_path: Path) -> N
     assert panel.target.tolist() == [8.0, 9.0]
 
 
-def test_a_file_named_directly_has_no_such_columns(write: Write) -> None:
-    path = write({"t": [1], "y": [1.0]}, "set/c=x/a.parquet")
-    with pytest.raises(SchemaError, match="there is no column 'c'"):
-        read_panel(path, WITH_CATEGORY)
+def test_files_and_folders_named_one_by_one_have_such_columns_too(write: Write) -> None:
+    first = write({"t": [1], "y": [1.0]}, "set/c=x/a.parquet")
+    second = write({"t": [2], "y": [2.0]}, "set/c=y/a.parquet")
+    for named in ([first, second], [first.parent, second.parent], [first, second.parent]):
+        assert texts(read_panel(named, WITH_CATEGORY), "c") == ["x", "y"]
+    assert texts(read_panel(first, WITH_CATEGORY), "c") == ["x"]
 
 
 # Times.
@@ -203,17 +205,26 @@ def test_timestamps_of_every_unit_and_zone_are_the_same_instants(write: Write, u
     assert panel.time.tolist() == [int(moment.timestamp()) * 1_000_000_000 for moment in moments]
 
 
-def test_files_in_several_zones_are_one_time_and_go_by_the_first_zone(write: Write) -> None:
-    hours = [MOMENT.replace(tzinfo=UTC) + timedelta(hours=hour) for hour in range(3)]
-    zones = ["Europe/Berlin", "America/New_York", "UTC"]
+@pytest.mark.parametrize("zones", [("Europe/Berlin", "UTC"), ("UTC", "Europe/Berlin"), ("+00:00", "Europe/Berlin")])
+def test_of_files_in_utc_and_in_a_zone_the_zone_counts_in_any_order(write: Write, zones: tuple[str, ...]) -> None:
+    hours = [MOMENT.replace(tzinfo=UTC) + timedelta(hours=hour) for hour in range(2)]
     paths = [
         write({"t": pa.array([hour], pa.timestamp("s", zone)), "y": [float(place)]}, f"{place}.parquet")
         for place, (hour, zone) in enumerate(zip(hours, zones, strict=True))
     ]
     panel = read_panel(paths, PLAIN)
     assert panel.time_zone == "Europe/Berlin"
-    assert panel.target.tolist() == [0.0, 1.0, 2.0]
-    assert panel.time.diff().tolist() == [3_600_000_000_000] * 2
+    assert panel.target.tolist() == [0.0, 1.0]
+    assert panel.time.diff().tolist() == [3_600_000_000_000]
+
+
+def test_times_without_a_zone_are_those_in_utc(write: Write) -> None:
+    types = (pa.timestamp("us"), pa.timestamp("ms", tz="Etc/UTC"), pa.date32())
+    for place, type_ in enumerate(types):
+        write({"t": pa.array([place * 86_400]).cast(pa.timestamp("s")).cast(type_), "y": [1.0]}, f"set/{place}.parquet")
+    panel = read_panel(write({"t": [3], "y": [1.0]}, "other.parquet").parent / "set", PLAIN)
+    assert panel.time_kind is TimeKind.TIMESTAMP
+    assert panel.time.diff().tolist() == [86_400_000_000_000] * 2
 
 
 @pytest.mark.parametrize("type_", [pa.date32(), pa.date64()], ids=str)

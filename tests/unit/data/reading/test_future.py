@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 
-from qat_tft.data.preparation import Preparation
+from qat_tft.data.preparation import Preparation, TimeMeaning
 from qat_tft.data.reading.future import can_extend, with_future_rows
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.errors import DataError
@@ -64,6 +64,44 @@ def test_days_of_a_zone_keep_their_midnight_where_the_clock_changes(write: Write
     times = pa.array(days[:-1], pa.timestamp("us", "Europe/Berlin"))
     coming = [day.astimezone(UTC).replace(tzinfo=None) for day in (days[-1], datetime(2024, 4, 1, tzinfo=berlin))]
     assert following(write({"time": times, "y": np.arange(5.0)}), 2) == coming
+
+
+def test_what_training_learned_of_time_holds_for_few_rows(write: Write) -> None:
+    schema = Schema(time="time", target="y")
+    worked = np.arange("2024-01-01", "2024-06-01", dtype="datetime64[D]")
+    worked = worked[np.is_busday(worked, weekmask="1111001")].astype("datetime64[us]")
+    trained = read_panel(write({"time": worked, "y": np.arange(float(len(worked)))}), schema).preparation
+    assert trained.time == TimeMeaning("timestamp", "", "1111001", 5)
+    few = write({"time": worked[-3:], "y": np.arange(3.0)}, "few.parquet")  # Tuesday to Thursday
+    times = with_future_rows(read_panel(few, schema, trained), 2).time[-2:]
+    assert times.numpy().astype("datetime64[ns]").astype("datetime64[D]").tolist() == [
+        date(2024, 6, 2),
+        date(2024, 6, 3),
+    ]
+    assert read_panel(few, schema, trained).preparation == trained
+
+
+@pytest.mark.parametrize(
+    ("zone", "hours"),
+    [pytest.param("UTC", [8, 9], id="utc"), pytest.param("America/New_York", [8, 9], id="another zone")],
+)
+def test_times_are_read_on_the_clock_of_the_training(write: Write, zone: str, hours: list[int]) -> None:
+    schema, calendar = Schema(time="time", target="y"), Preparation(calendar=("hour:category",))
+    whens = pa.array([datetime(2024, 5, 1, hour, tzinfo=UTC) for hour in (6, 7)])
+    berlin = whens.cast(pa.timestamp("us", "Europe/Berlin"))
+    trained = read_panel(write({"time": berlin, "y": [1.0, 2.0]}), schema, calendar).preparation
+    path = write({"time": whens.cast(pa.timestamp("ms", zone)), "y": [1.0, 2.0]}, "other.parquet")
+    assert read_panel(path, schema, trained).values[:, 1].tolist() == hours
+    naive = write({"time": whens.cast(pa.timestamp("ms")), "y": [1.0, 2.0]}, "naive.parquet")
+    with pytest.raises(DataError, match="has no time zone, and training had Europe/Berlin"):
+        read_panel(naive, schema, trained)
+
+
+def test_a_model_of_times_does_not_read_steps(write: Write) -> None:
+    schema = Schema(time="time", target="y")
+    trained = read_panel(write({"time": [datetime(2024, 5, day) for day in (1, 2)], "y": [1.0, 2.0]}), schema)
+    with pytest.raises(DataError, match="'time' is int64, and training had a timestamp"):
+        read_panel(write({"time": [1, 2], "y": [1.0, 2.0]}), schema, trained.preparation)
 
 
 def test_without_a_second_row_there_is_no_step(write: Write) -> None:

@@ -128,13 +128,33 @@ def test_a_time_column_that_cannot_order_rows_is_refused(write: Write, time: pa.
     assert part in message(write({"time": time, "y": [1.0, 2.0]}), PLAIN)
 
 
-def test_files_with_and_without_a_time_zone_do_not_mix(write: Write) -> None:
-    when = datetime(2020, 1, 1)
+@pytest.mark.parametrize(
+    ("types", "part"),
+    [
+        pytest.param(
+            (pa.timestamp("us"), pa.timestamp("us", tz="Asia/Tokyo")),
+            "has no time zone in one file and is in Asia/Tokyo",
+            id="with and without a zone",
+        ),
+        pytest.param(
+            (pa.timestamp("s", tz="Europe/Berlin"), pa.timestamp("s", tz="Asia/Tokyo")),
+            "is in Asia/Tokyo in one file and in Europe/Berlin in another",
+            id="two zones",
+        ),
+        pytest.param(
+            (pa.timestamp("s", tz="Nowhere/Land"),) * 2, "'Nowhere/Land' of the time column is unknown", id="none"
+        ),
+        pytest.param((pa.timestamp("s"), pa.int64()), "Write all files with the same time type", id="times and steps"),
+    ],
+)
+def test_files_whose_times_have_no_common_meaning_are_refused(write: Write, types: tuple, part: str) -> None:
+    whens = pa.array([0, 3600]), pa.array([7200])
     paths = [
-        write({"time": pa.array([when], pa.timestamp("us")), "y": [1.0]}, "a.parquet"),
-        write({"time": pa.array([when], pa.timestamp("us", tz="UTC")), "y": [1.0]}, "b.parquet"),
+        write({"time": when.cast(type_), "y": [1.0] * len(when)}, f"{place}.parquet")
+        for place, (when, type_) in enumerate(zip(whens, types, strict=True))
     ]
-    assert "Write all files with the same time type" in message(paths, PLAIN)
+    assert part in message(paths, PLAIN)
+    assert part in message(paths[::-1], PLAIN)
 
 
 @pytest.mark.parametrize("column", ["y", "wind", "hour_sin", "height"])

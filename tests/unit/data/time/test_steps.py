@@ -64,6 +64,42 @@ def test_midnights_of_a_zone_are_days_apart_over_a_change_of_the_hour() -> None:
     assert step.after(instants(berlin)[:-1], np.ones(11, np.int64)).tolist() == instants(berlin)[1:].tolist()
 
 
+WEEKS = {
+    "Sunday to Thursday": ("1111001", ""),
+    "Monday to Saturday": ("1111110", ""),
+    "midnights of Tokyo in UTC": ("1111001", "T15"),
+    "Monday to Friday": ("1111100", ""),
+}
+
+
+@pytest.mark.parametrize(("week", "clock"), WEEKS.values(), ids=WEEKS)
+def test_a_week_has_the_days_on_which_rows_fall(week: str, clock: str) -> None:
+    every = days("2023-01-01", "2023-12-31")
+    worked = every[np.is_busday(every, weekmask=week)]
+    worked = np.delete(worked, np.random.default_rng(0).choice(len(worked), 8, replace=False))  # holidays
+    times = instants([f"{day}{clock}" for day in worked] if clock else worked)
+    step = find_step([times], TimeKind.TIMESTAMP, "UTC")
+    assert step == Step(Unit.BUSINESS_DAY, 1, TimeKind.TIMESTAMP, "UTC", week)
+    coming = step.after(times[-1:].repeat(12), np.arange(1, 13)).astype("datetime64[ns]")
+    assert np.is_busday(coming.astype("datetime64[D]"), weekmask=week).all()
+    assert step.between(coming.astype(np.int64))[0].tolist() == [1] * 11
+
+
+@pytest.mark.parametrize("gone", [0, 1, 4])
+def test_a_day_that_is_missing_now_and_then_is_worked_on(gone: int) -> None:
+    every = days("2023-01-02", "2023-03-06")
+    wednesdays = np.flatnonzero(np.is_busday(every, weekmask="0010000"))[:gone]
+    step = find_step([instants(np.delete(every, wednesdays))], TimeKind.DATE)
+    assert step == Step(Unit.DURATION, DAY, TimeKind.DATE)
+
+
+def test_steps_go_on_from_a_session_on_a_day_off() -> None:
+    saturday = instants(["2024-03-02T09"])
+    step = Step(Unit.BUSINESS_DAY, 1, TimeKind.TIMESTAMP)
+    coming = step.after(saturday.repeat(2), np.array([1, 2])).astype("datetime64[ns]").astype("datetime64[h]")
+    assert coming.tolist() == [datetime(2024, 3, 4, 9), datetime(2024, 3, 5, 9)]
+
+
 def test_steps_of_whole_numbers_are_counted_as_they_are() -> None:
     step = find_step([np.array([0, 5, 10, 20, 25])], TimeKind.STEP)
     assert step is not None

@@ -193,10 +193,26 @@ def test_a_second_file_without_a_known_column_is_refused(table: pa.Table, foreca
         forecast(past, future=coming.drop_columns([column]))
 
 
-def test_a_second_file_that_repeats_rows_of_the_first_is_refused(table: pa.Table, forecast) -> None:
-    coming = halves(table, 117)[1]
-    with pytest.raises(DataError, match="rows repeat the series and time of another"):
-        forecast(table, future=coming)
+def test_what_was_measured_is_never_lost_to_what_a_second_file_plans(table: pa.Table, forecast) -> None:
+    measured, planned = without_future(table, rows=3), halves(table, 115)[1]
+    found = forecast(measured, future=planned)
+    assert found["q0.5"] == forecast(measured)["q0.5"]
+    assert found["notes"] == ["4 planned rows gave way to what was measured at the same time."]
+
+
+def test_a_second_file_replaces_what_was_planned_before(table: pa.Table, forecast) -> None:
+    past, coming = halves(table, 117)
+    place = coming.column_names.index("hour")
+    other = coming.set_column(place, "hour", pc.add(coming["hour"], 1.0))
+    found = forecast(without_future(table, rows=3), future=other)
+    assert found == forecast(past, future=other)
+    assert found["q0.5"] != forecast(past, future=coming)["q0.5"]
+
+
+def test_of_a_second_file_only_what_is_known_ahead_is_read(table: pa.Table, forecast) -> None:
+    past, coming = halves(table, 117)
+    broken = coming.append_column("load", pa.array(["?"] * coming.num_rows))
+    assert forecast(past, future=broken) == forecast(past, future=coming)
 
 
 def test_an_unseen_category_is_counted_once_and_forecast_as_unknown(table: pa.Table, forecast) -> None:
@@ -224,10 +240,24 @@ def test_a_missing_column_and_a_gap_in_the_target_are_refused(table: pa.Table, f
             pa.int16(),
             [7],
             pa.array(np.arange(8) * 3600 * 10**6, pa.timestamp("us", tz="Europe/Berlin")),
-            pa.array(np.array([8, 9, 10]) * 3600 * 10**9, pa.timestamp("ns", tz="Europe/Berlin")),
+            pa.array(np.array([8, 9, 10]) * 3600 * 10**6, pa.timestamp("us", tz="Europe/Berlin")),
             id="hours in a zone, integer ids",
         ),
         pytest.param(pa.bool_(), [True], pa.array(range(8)), pa.array([8, 9, 10]), id="steps, boolean ids"),
+        pytest.param(
+            pa.decimal128(38, 0),
+            [10**20],
+            pa.array(range(8), pa.int16()),
+            pa.array([8, 9, 10], pa.int16()),
+            id="narrow steps, decimal ids",
+        ),
+        pytest.param(
+            pa.dictionary(pa.int8(), pa.string()),
+            ["a"],
+            pa.array([f"2024-05-31 1{hour}:00Z" for hour in range(8)]),
+            pa.array(["2024-05-31 18:00Z", "2024-05-31 19:00Z", "2024-05-31 20:00Z"]),
+            id="text, dictionary of ids",
+        ),
         pytest.param(
             pa.string(),
             ["a"],
