@@ -18,6 +18,7 @@ from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.reading.source import open_source
 from qat_tft.data.transform import TargetTransform
 from qat_tft.data.vocabulary import Vocabulary
+from qat_tft.data.window_values import require_values
 from qat_tft.data.windows import batch_from
 from qat_tft.evaluation.forecast_table import ForecastRows
 from qat_tft.export.inference.far_values import FarValues
@@ -56,8 +57,9 @@ def forecast_parquet(
     rows = with_future_rows(read, metadata.horizon) if appended else read
     needs = Needs(metadata.preparation.min_history or metadata.history, metadata.horizon, appended)
     origins = find_origins(rows, needs, at=origin, strict=future is not None)
-    TargetTransform(metadata.target_transform).require_domain(rows)
-    panel = _encoding(metadata).encode(rows)
+    read_rows = _rows_of_windows(rows, origins.rows, metadata)
+    TargetTransform(metadata.target_transform).require_domain(rows, read_rows)
+    panel = _encoding(metadata).encode(rows, read_rows)
     far = FarValues(metadata)
     quantiles = np.concatenate([_forecast(file, panel, some, far) for some in origins.rows.split(_BATCH)])
     table = ForecastRows.of(panel, paths).table(
@@ -69,11 +71,18 @@ def forecast_parquet(
 def _read(metadata: ModelMetadata, paths: Paths, future: str | Path | None) -> Panel:
     declared = metadata.preparation.source_schema(metadata.schema)
     if future is None:
-        return read_panel(paths, declared, metadata.preparation, future_rows=True)
+        return read_panel(paths, declared, metadata.preparation, checked=False)
     coming = open_source(future)
     for column in (*declared.id, declared.time, *declared.known.names):
         coming.require(column)
-    return read_panel(paths, declared, metadata.preparation, future_rows=True, future=future)
+    return read_panel(paths, declared, metadata.preparation, checked=False, future=future)
+
+
+def _rows_of_windows(panel: Panel, origins: Tensor, metadata: ModelMetadata) -> Tensor:
+    """Every row that a window from one of these origins reads, ascending."""
+    rows = origins.unsqueeze(1) + torch.arange(1 - metadata.history, metadata.horizon + 1)
+    begin = panel.series_start[panel.series_at(origins)].unsqueeze(1)  # histories may be padded before it
+    return torch.unique(torch.maximum(rows, begin))
 
 
 def _encoding(metadata: ModelMetadata) -> Encoding:
@@ -83,6 +92,8 @@ def _encoding(metadata: ModelMetadata) -> Encoding:
 
 def _forecast(file: ForecastSession, panel: Panel, origins: Tensor, far: FarValues) -> npt.NDArray[np.float32]:
     history, horizon = file.metadata.history, file.metadata.horizon
-    batch = batch_from(panel, origins - history + 1, history, horizon)
+    first = origins - history + 1
+    batch = batch_from(panel, first, history, horizon)
+    require_values(panel, batch, first)
     far.count(batch)
     return file.forecast(window_inputs(batch, torch.arange(len(origins)), file.metadata))

@@ -31,10 +31,14 @@ class Encoding:
     per_series: bool
     fills: FillValues
 
-    def encode(self, panel: Panel) -> Panel:
+    def encode(self, panel: Panel, rows: torch.Tensor | None = None) -> Panel:
         """The panel with codes for categories and series, and what stands in for missing values; its rows are shared.
 
         Values and series that were not seen in training get 0; the notes of the panel name and count them.
+
+        Args:
+            panel: as read.
+            rows: int64, those that will be read; by default all. Notes tell of no others, and of no others' series.
         """
         history, static = panel.schema.group("historical"), panel.schema.group("static")
         static_values = panel.static.clone()
@@ -42,14 +46,16 @@ class Encoding:
         recoding = [self._codes(panel, column) for column in history.category]
         for place, column in enumerate(history.category):
             indices = panel.values[:, len(history.real) + place]
+            indices = indices if rows is None else indices[rows]
             notes.extend(_unknown_values(panel, column, indices, recoding[place], "row"))
+        read = torch.arange(len(panel.series_ids)) if rows is None else torch.unique(panel.series_at(rows))
         for place, column in enumerate(static.category, start=len(static.real)):
             indices, codes = panel.static[:, place], self._codes(panel, column)
-            notes.extend(_unknown_values(panel, column, indices, codes, "series"))
+            notes.extend(_unknown_values(panel, column, indices[read], codes, "series"))
             static_values[:, place] = codes[indices.long()]
         known = {ids: code for code, ids in enumerate(self.series or (), start=UNKNOWN + 1)}
         series = [known.get(ids, UNKNOWN) for ids in panel.series_ids]
-        notes.extend(self._unseen_series(panel, series))
+        notes.extend(self._unseen_series(panel, series, read.tolist()))
         encoded = dataclasses.replace(
             panel,
             static=static_values,
@@ -65,8 +71,8 @@ class Encoding:
         """Code of each value of the panel's dictionary, float32."""
         return torch.from_numpy(self.vocabularies[column].encode(panel.dictionaries[column])).float()
 
-    def _unseen_series(self, panel: Panel, codes: list[int]) -> list[str]:
-        unseen = [panel.series_name(place) for place, code in enumerate(codes) if code == UNKNOWN]
+    def _unseen_series(self, panel: Panel, codes: list[int], read: list[int]) -> list[str]:
+        unseen = [panel.series_name(place) for place in read if codes[place] == UNKNOWN]
         if self.series is None or not unseen or not panel.schema.id:
             return []
         effect = " and are scaled by the statistics over all series" if self.per_series else ""

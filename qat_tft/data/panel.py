@@ -72,6 +72,7 @@ class Panel:
         preparation: what was done to the rows of the file.
         largest: largest magnitude of real columns of the files that are in ``values``.
         fingerprint: changes whenever a value, time, series or category does; "" where none was taken.
+        checked: whether values that are missing without a policy, or infinite, were refused when the rows were read.
         fills: what ``gather`` puts in the place of missing values, which are NaN in ``values``.
     """
 
@@ -94,6 +95,7 @@ class Panel:
     fingerprint: str = ""
     fills: tuple[Fill, ...] = ()
     stretch_start: torch.Tensor | None = None
+    checked: bool = True
 
     @property
     def rows(self) -> int:
@@ -107,8 +109,8 @@ class Panel:
 
     @property
     def has_every_target(self) -> bool:
-        """Whether no row lacks a target that a policy allows to be missing."""
-        return all(fill.place for fill in self.fills)
+        """Whether no row lacks a target."""
+        return self.checked and all(fill.place for fill in self.fills)
 
     @property
     def lengths(self) -> torch.Tensor:

@@ -66,15 +66,16 @@ class TargetTransform(StrEnum):
                 allowed="forward or mean for the target, or the transform log1p",
             )
 
-    def require_domain(self, panel: Panel) -> None:
-        """Refuse targets that cannot be transformed.
+    def require_domain(self, panel: Panel, rows: Tensor | None = None) -> None:
+        """Refuse targets that cannot be transformed, in int64 ``rows`` or in all.
 
         Raises:
             DataError: there are some; the message names the first by time and series.
         """
         if self is TargetTransform.NONE:
             return
-        outside = torch.nonzero(panel.target <= self.above).squeeze(1)  # false for NaN
+        outside = panel.target <= self.above  # false for NaN
+        outside = torch.nonzero(outside).squeeze(1) if rows is None else rows[outside[rows]]
         if not len(outside):
             return
         first = outside[:1]

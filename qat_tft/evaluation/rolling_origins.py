@@ -12,6 +12,7 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
+from qat_tft.data.window_values import require_values
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import DataError
 from qat_tft.evaluation.forecast_table import MODEL_COLUMN, ForecastFile, ForecastRows
@@ -68,13 +69,14 @@ class RollingOrigins:
             track: shows progress.
 
         Raises:
-            DataError: a forecast is not finite, or the file cannot be written.
+            DataError: a value that a model reads is missing, a forecast is not finite, or the file cannot be written.
         """
         tallies = {name: self._tallies() for name in forecasts}
         batches = self.indices.split(self.batch_size)
         for indices in track(batches, len(batches)):
             batch = self.windows[indices]
             targets, series = self.windows.target_rows(indices), self.windows.series_of(indices)
+            require_values(self.windows.panel, batch, targets[:, 0] - self.windows.history)
             for name, forecast in forecasts.items():
                 quantiles = forecast(batch, targets[:, 0]).detach().cpu()
                 self._require_finite(name, quantiles, targets, series)

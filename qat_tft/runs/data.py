@@ -139,7 +139,9 @@ def load_panel_for(run: RunFolder, files: Sequence[Path] = ()) -> tuple[Paths, P
     config, preprocessing = run.load_config(), run.load_preprocessing()
     named = [*(files or config.data.parquet_files or embedded_rentals()[:1])]
     paths: Paths = named[0] if len(named) == 1 else named  # a single one may be a folder
-    raw = read_panel(paths, run.load_schema(), preprocessing.preparation, cache=config.data.cache_folder)
+    raw = read_panel(
+        paths, run.load_schema(), preprocessing.preparation, checked=not files, cache=config.data.cache_folder
+    )
     return paths, preprocessing.encode(raw)
 
 

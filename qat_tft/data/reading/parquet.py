@@ -35,7 +35,7 @@ def read_panel(
     schema: Schema,
     preparation: Preparation = NO_PREPARATION,
     *,
-    future_rows: bool = False,
+    checked: bool = True,
     future: str | Path | Sequence[str | Path] | None = None,
     cache: Path | None = None,
     progress: ReadingProgress | None = None,
@@ -49,10 +49,10 @@ def read_panel(
             may differ in the width of numbers, the unit of time, and in columns that some of them lack.
         schema: the roles of the columns; other columns are not read.
         preparation: what to do with duplicates, gaps and missing values, and which columns to derive.
-        future_rows: allow each series to end in rows without a target, whose observed columns may be missing as
-            well. For forecasting; in training that takes a policy.
+        checked: refuse missing values that no policy allows, infinities and numbers that float32 does not tell apart.
+            For training; a forecast needs no more than its own windows, which ``require_values`` checks.
         future: files with rows to forecast, of which only the time, the ids, the known and the static columns are read:
-            what they plan never replaces what was measured. Goes with `future_rows`.
+            what they plan never replaces what was measured. Goes with ``checked=False``.
         cache: folder that keeps large panels, so that the next reading of the same files is at once; None keeps
             nothing.
         progress: is told the rows read, of twice the rows there are, since keys and values are read apart.
@@ -77,12 +77,12 @@ def read_panel(
         raise DataError("there are no rows", where=source.label)
     effective = preparation.effective_schema(schema)
     if source.rows * effective.group("historical").size * np.dtype(np.float32).itemsize < MAPPED_BYTES:
-        return _read(source, schema, preparation, Memory(), future_rows, progress)
+        return _read(source, schema, preparation, Memory(), checked, progress)
 
     def read(storage: Storage) -> Panel:
-        return _read(source, schema, preparation, storage, future_rows, progress)
+        return _read(source, schema, preparation, storage, checked, progress)
 
-    if cache is None or future_rows:
+    if cache is None or not checked:
         return caching.read_without_keeping(read)
     return caching.read_through(cache, caching.Key(source, schema, preparation), read)
 
@@ -92,17 +92,18 @@ def _read(
     schema: Schema,
     preparation: Preparation,
     storage: Storage,
-    future_rows: bool,
+    checked: bool,
     progress: ReadingProgress | None,
 ) -> Panel:
     advance = _counter(progress, 2 * source.rows)
     effective = preparation.effective_schema(schema)
     keys = read_keys(source, schema, storage, advance, preparation.time)
-    rows = read_rows(source, schema, effective, keys, storage, advance)
+    rows = read_rows(source, schema, effective, keys, storage, advance, checked=checked)
     pa.default_memory_pool().release_unused()  # nothing more is read, and what it holds would stay with the process
     rows = without_duplicates(rows, preparation.duplicates, source, effective, keys)
     rows, stretches, preparation = prepare_gaps(rows, preparation, source, effective, keys, storage)
-    refuse_missing(rows, preparation, source, effective, keys, future_rows=future_rows)
+    if checked:
+        refuse_missing(rows, preparation, source, effective, keys)
     rows = fill_in(rows, preparation, effective, keys, where=source.label)
     panel = Panel(
         schema=effective,
@@ -120,8 +121,9 @@ def _read(
         preparation=preparation,
         largest=rows.largest,
         stretch_start=None if stretches is None else torch.from_numpy(stretches),
+        checked=checked,
     )
-    return panel if future_rows else replace(panel, fingerprint=fingerprint(panel))
+    return replace(panel, fingerprint=fingerprint(panel)) if checked else panel
 
 
 def _planned_columns(schema: Schema) -> tuple[str, ...]:

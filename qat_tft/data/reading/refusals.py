@@ -23,9 +23,7 @@ _NEXT_STEP = (
 _Ints = npt.NDArray[np.int64]
 
 
-def refuse_missing(
-    rows: SortedRows, preparation: Preparation, source: Source, schema: Schema, keys: Keys, *, future_rows: bool
-) -> None:
+def refuse_missing(rows: SortedRows, preparation: Preparation, source: Source, schema: Schema, keys: Keys) -> None:
     """Refuse a null or NaN in a real column whose policy is ``error``.
 
     Args:
@@ -34,8 +32,6 @@ def refuse_missing(
         source: for messages.
         schema: the effective one.
         keys: for messages.
-        future_rows: whether the last rows of a series, those without a target, may lack the observed columns too,
-            and any row the static ones, as long as another of its series has them.
 
     Raises:
         DataError: there is one.
@@ -43,23 +39,17 @@ def refuse_missing(
     strict = [column for column in rows.missing if preparation.policies.of(column, schema) is MissingPolicy.ERROR]
     for column in strict:
         if column in schema.static.real and rows.missing[column].count:
-            place = schema.group("static").columns.index(column)
-            if future_rows and not np.isnan(rows.static[:, place]).any():
-                continue
             series = keys.series_ids[int(keys.series[rows.missing[column].first[0]])]
-            raise _refusal(column, rows.missing[column], name_series(schema.id, series), source, future=False)
+            raise _refusal(column, rows.missing[column], name_series(schema.id, series), source)
     inserted = preparation.gaps == "fill"
     suspects = [column for column in strict if column not in schema.static.real]
     suspects = [column for column in suspects if inserted or rows.missing[column].count]
     if not suspects:
         return
-    may_end = (schema.target, *schema.observed.real) if future_rows else ()
-    after = _last_targets(rows) if future_rows else np.empty(0, np.int64)
     for column in suspects:
-        allowed_after = after if column in may_end else None
-        found = _missing_rows(rows, schema.group("historical").columns.index(column), allowed_after)
+        found = _missing_rows(rows, schema.group("historical").columns.index(column))
         if found.count:
-            raise _named_refusal(column, found, rows, source, schema, keys, future=column in may_end)
+            raise _named_refusal(column, found, rows, source, schema, keys)
 
 
 @dataclass(frozen=True)
@@ -70,27 +60,16 @@ class _Found:
     count: int
 
 
-def _last_targets(rows: SortedRows) -> _Ints:
-    """Last row of each series that has a target, int64 [S]; -1 for none."""
-    last = np.full(len(rows.starts) - 1, -1, np.int64)
-    for begin in range(0, len(rows.time), _BLOCK):
-        there = np.flatnonzero(~np.isnan(rows.values[begin : begin + _BLOCK, 0])) + begin
-        np.maximum.at(last, np.searchsorted(rows.starts, there, side="right") - 1, there)
-    return last
-
-
-def _missing_rows(rows: SortedRows, place: int, allowed_after: _Ints | None) -> _Found:
+def _missing_rows(rows: SortedRows, place: int) -> _Found:
     first, count = np.empty(0, np.int64), 0
     for begin in range(0, len(rows.time), _BLOCK):
         missing = np.flatnonzero(np.isnan(rows.values[begin : begin + _BLOCK, place])) + begin
-        if allowed_after is not None:
-            missing = missing[missing <= allowed_after[np.searchsorted(rows.starts, missing, side="right") - 1]]
         first, count = np.append(first, missing)[:_NAMED], count + len(missing)
     return _Found(first, count)
 
 
 def _named_refusal(
-    column: str, found: _Found, rows: SortedRows, source: Source, schema: Schema, keys: Keys, *, future: bool
+    column: str, found: _Found, rows: SortedRows, source: Source, schema: Schema, keys: Keys
 ) -> DataError:
     series = np.searchsorted(rows.starts, found.first, side="right") - 1
     pairs = zip(series.tolist(), rows.time[found.first].tolist(), strict=True)
@@ -104,15 +83,12 @@ def _named_refusal(
             next_step=f"Choose a policy for it (such as --missing {column}=forward), or choose --gaps split.",
         )
     if found.count == len(rows.time):
-        return _refusal(column, None, name, source, future=future)
+        return _refusal(column, None, name, source)
     files = Rows(sorted(int(place[-1]) for place in places), found.count)
-    return _refusal(column, files, name, source, future=future)
+    return _refusal(column, files, name, source)
 
 
-def _refusal(column: str, rows: Rows | None, series: str, source: Source, *, future: bool) -> DataError:
-    allowed = "a finite number in every row"
-    if future:
-        allowed += "; only the last rows of a series, those to forecast, may lack the target and observed columns"
+def _refusal(column: str, rows: Rows | None, series: str, source: Source) -> DataError:
     everywhere = rows is None or rows.count == source.rows
     lacking = source.without(column)
     return DataError(
@@ -120,6 +96,6 @@ def _refusal(column: str, rows: Rows | None, series: str, source: Source, *, fut
         if rows is None or everywhere
         else f"column '{column}' is null or NaN in {source.locate(rows)}, first in {series}",
         where=source.label,
-        allowed=allowed,
+        allowed="a finite number in every row",
         next_step=f"{lacking[0]} lacks the column. {_NEXT_STEP}" if lacking else _NEXT_STEP,
     )

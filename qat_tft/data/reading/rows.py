@@ -48,13 +48,20 @@ class SortedRows:
 
 
 def read_rows(
-    source: Source, declared: Schema, effective: Schema, keys: Keys, storage: Storage, advance: Advance
+    source: Source,
+    declared: Schema,
+    effective: Schema,
+    keys: Keys,
+    storage: Storage,
+    advance: Advance,
+    *,
+    checked: bool = True,
 ) -> SortedRows:
     """Read the declared columns into the places that they have in the effective schema.
 
     Raises:
-        DataError: a type that a column's role does not take, a value that float32 cannot hold, a static column
-            that changes within a series.
+        DataError: a type that a column's role does not take, a static column that changes within a series and, where
+            values are checked, one that float32 cannot hold.
     """
     history = _Columns(source, declared.group("historical"), effective.group("historical"))
     static = _Static(_Columns(source, declared.group("static"), effective.group("static")), keys)
@@ -69,7 +76,7 @@ def read_rows(
         static.take(arrays, first, series)
         _place(values, time, block, instants, series, following)
         advance(len(series))
-    notes = (*history.finish(), *static.columns.finish())
+    notes = (*history.finish(checked=checked), *static.columns.finish(checked=checked))
     static.check(source, declared)
     for number in np.flatnonzero(~keys.rising).tolist():
         _sort(values, time, int(keys.starts[number]), int(keys.starts[number + 1]), storage)
@@ -107,10 +114,12 @@ class _Columns:
             block[:, place] = column.take(arrays[column.name], first)
         return block
 
-    def finish(self) -> list[str]:
-        """The notes on the columns; raises for what was wrong with them."""
+    def finish(self, *, checked: bool) -> list[str]:
+        """The notes on the columns; raises for what was wrong with them. Numbers only where they are checked."""
         for column in self.category:
             column.check()
+        if not checked:
+            return []
         return [note for note in (column.note() for column in self.real) if note]
 
     def dictionaries(self) -> dict[str, tuple[str, ...]]:

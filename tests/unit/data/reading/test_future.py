@@ -123,7 +123,7 @@ def test_future_rows_are_those_that_a_file_with_future_times_would_have(
     columns = cities(30)
     ahead = np.array([row % 30 >= 27 for row in range(60)])
     columns["y"], columns["wind"] = (np.where(ahead, np.nan, columns[name]) for name in ("y", "wind"))
-    whole = read_panel(write(columns), schema, preparation, future_rows=True)
+    whole = read_panel(write(columns), schema, preparation, checked=False)
     known = {name: pa.array(values).filter(pa.array(~ahead)) for name, values in columns.items()}
     panel = read_panel(write(known, "known.parquet"), schema, preparation)
     extended = with_future_rows(panel, 3)

@@ -208,27 +208,8 @@ def test_the_last_rows_may_lack_target_and_observed_columns_only_when_asked(
         columns[column] = pa.array([None if row in (4, 5, 11) else x for row, x in enumerate(columns[column])])
     path = write(columns)
     assert "is null or NaN in rows 4, 5, 11" in message(path, city_schema)
-    panel = read_panel(path, city_schema, future_rows=True)
+    panel = read_panel(path, city_schema, checked=False)
     assert torch.isnan(panel.target).nonzero().flatten().tolist() == [4, 5, 11]
-
-
-@pytest.mark.parametrize(
-    ("column", "rows"),
-    [
-        pytest.param("y", (2,), id="target in the middle"),
-        pytest.param("wind", (2,), id="observed in the middle"),
-        pytest.param("wind", (5,), id="observed where the target is there"),
-        pytest.param("hour_sin", (5,), id="known"),
-    ],
-)
-def test_other_gaps_are_refused_also_when_forecasting(
-    write: Write, cities: Cities, city_schema: Schema, column: str, rows: tuple[int, ...]
-) -> None:
-    columns = cities(6)
-    columns[column] = pa.array([None if row in rows else x for row, x in enumerate(columns[column])])
-    assert f"column '{column}' is null or NaN in row {rows[0]}" in message(
-        write(columns), city_schema, future_rows=True
-    )
 
 
 def test_future_rows_in_a_file_of_their_own_need_no_static_columns(write: Write) -> None:
@@ -243,7 +224,7 @@ def test_future_rows_in_a_file_of_their_own_need_no_static_columns(write: Write)
     past_path = write({**past, "k": [5.0] * 4}, "past.parquet")
     future_path = write({"id": ["a", "b", "a"], "time": [3, 3, 4], "k": [6.0, 7.0, 8.0]}, "future.parquet")
     for paths in ([past_path, future_path], [future_path, past_path]):
-        panel = read_panel(paths, schema, future_rows=True)
+        panel = read_panel(paths, schema, checked=False)
         kinds = [panel.dictionaries["kind"][int(code)] for code in panel.static[:, 1]]
         assert (panel.static[:, 0].tolist(), kinds) == ([3.0, 4.0], ["x", "z"])
         assert panel.values[:, 1].tolist() == [5.0, 5.0, 6.0, 8.0, 5.0, 5.0, 7.0]

@@ -33,6 +33,9 @@ def table(**changes: object) -> pa.Table:
     return pa.table({**columns, **changes})
 
 
+MIDNIGHT, LAST = "1970-01-02T00:00:00 in plant=north", "1970-01-02T05:00:00 in plant=north"
+
+
 def changed(column: str, row: int, value: object) -> pa.Table:
     values = table().column(column).to_pylist()
     values[row] = value
@@ -62,9 +65,18 @@ DATA = [
     pytest.param(lambda: table().slice(0, 0), ["no rows"], id="no rows"),
     pytest.param(lambda: table(load=["high"] * (2 * ROWS)), ["'load'", "string"], id="target that is text"),
     pytest.param(lambda: table(load=pa.nulls(2 * ROWS, pa.float64())), ["0 rows with a target"], id="no target at all"),
-    pytest.param(lambda: changed("wind", 3, None), ["'wind'", "row 3"], id="null in the history"),
-    pytest.param(lambda: changed("hour", 29, None), ["'hour'", "row 29"], id="null in the future"),
-    pytest.param(lambda: changed("wind", 3, float("inf")), ["'wind'", "row 3"], id="infinity"),
+    pytest.param(
+        lambda: changed("wind", 24, None),
+        ["'wind' is null", MIDNIGHT],
+        id="null in the history",
+    ),
+    pytest.param(
+        lambda: changed("hour", 29, None),
+        ["'hour' is null", LAST],
+        id="null in the future",
+    ),
+    pytest.param(lambda: changed("wind", 56, float("inf")), ["'wind' is infinite", "plant=south"], id="infinity"),
+    pytest.param(lambda: changed("load", 24, None), ["'load' is null", MIDNIGHT], id="target"),
     pytest.param(lambda: changed("height", 3, 5.0), ["'height' changes within plant=north"], id="static that changes"),
     pytest.param(lambda: pa.concat_tables([table(), table()]), ["60 rows repeat"], id="every row twice"),
 ]

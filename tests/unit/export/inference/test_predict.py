@@ -228,9 +228,36 @@ def test_an_unseen_category_is_counted_once_and_forecast_as_unknown(table: pa.Ta
 def test_a_missing_column_and_a_gap_in_the_target_are_refused(table: pa.Table, forecast) -> None:
     with pytest.raises(SchemaError, match="no column 'hour'"):
         forecast(table.drop_columns(["hour"]))
-    gap = pc.if_else(pc.equal(table["time"], table["time"][4]), pa.scalar(None, pa.float64()), table["load"])
-    with pytest.raises(DataError, match="column 'load' is null or NaN in rows 4, 124"):
-        forecast(table.set_column(table.column_names.index("load"), "load", gap))
+    with pytest.raises(DataError, match="column 'load' is null or NaN at 1970-01-05T19:00:00 in plant=north, where"):
+        forecast(with_value(table, "load", 115, None))
+
+
+def with_value(table: pa.Table, column: str, hour: int, value: object) -> pa.Table:
+    """The table with another value at an hour of both plants."""
+    values = table[column].to_pylist()
+    for row in np.flatnonzero(pc.equal(table["time"], table["time"][hour])):
+        values[row] = value
+    return table.set_column(table.column_names.index(column), column, pa.array(values))
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("load", None), ("wind", None), ("wind", float("inf")), ("wind", 1e300), ("hour", None), ("shift", "never seen")],
+)
+def test_what_no_window_reads_is_neither_refused_nor_noted(table: pa.Table, forecast, column: str, value) -> None:
+    at_noon = {"origin": "1970-01-04T12:00:00"}  # hour 84 of 120; windows read the hours 79 to 87
+    expected = forecast(table, **at_noon)
+    for hour in (3, 78, 100, 119):
+        assert forecast(with_value(table, column, hour, value), **at_noon) == expected
+
+
+def test_few_rows_of_nearly_one_value_are_no_alarm(table: pa.Table, forecast) -> None:
+    large = table.set_column(table.column_names.index("wind"), "wind", pc.add(pa.array(np.arange(240.0)), 2.0**26))
+    assert not any("float32" in note for note in forecast(large)["notes"])
+
+
+def test_a_null_in_a_column_of_another_role_does_not_matter(table: pa.Table, forecast) -> None:
+    assert forecast(table.append_column("price", pa.nulls(table.num_rows))) == forecast(table)
 
 
 @pytest.mark.parametrize(
