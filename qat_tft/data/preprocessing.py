@@ -270,8 +270,9 @@ def _statistics(columns: tuple[str, ...], moments: Moments, series: npt.NDArray[
     over_all = np.where(_vanishes(deviation, center), 1.0, deviation)
     centers, deviations = moments.mean[series], moments.deviation[series]
     centers = np.where(moments.count[series] > 0, centers, center)  # nothing there: as for a series not seen
-    # A series that never moved in training may move later: measured by its own scale, that would be without bound.
-    still = _vanishes(deviations, centers) | (deviations <= _NEARLY_ZERO * over_all)
+    # A series that never moved in training may move later: measured by its own scale, that would be without bound. What
+    # is left of differences in double precision is no movement; a small series beside large ones is.
+    still = _vanishes(deviations, centers) | (deviations <= np.finfo(np.float64).eps * over_all)
     scales = np.where(still, over_all, deviations)
     return {
         column: Statistics(

@@ -75,7 +75,7 @@ class RealColumn:
         """After the last block: what float32 loses of the values, or "".
 
         Raises:
-            DataError: a value is infinite, float32 cannot hold it, or tells fewer than 256 values apart.
+            DataError: a value is infinite or too large for float32, all are too small, or it tells fewer than 256 apart.
         """
         if self._infinite.count:
             raise DataError(
@@ -91,6 +91,13 @@ class RealColumn:
                 where=self.source.label,
                 allowed=f"magnitudes up to {np.finfo(np.float32).max:.3g}",
                 next_step="Divide the column by a power of ten.",
+            )
+        if 0 < largest < float(np.finfo(np.float32).tiny):
+            raise DataError(
+                f"column '{self.name}' reaches no more than {largest:.3g}, too small for float32",
+                where=self.source.label,
+                allowed=f"magnitudes from {np.finfo(np.float32).tiny:.3g}, and zero",
+                next_step="Multiply the column by a power of ten.",
             )
         spread = self._high - self._low
         levels = spread / float(np.spacing(np.float32(largest)))

@@ -141,6 +141,44 @@ def test_a_series_that_stood_still_in_training_is_scaled_by_all_series(write: Wr
     assert found.scale[1] == found.scale[0] > 1
 
 
+def scaled_targets(write: Write, series: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
+    """The targets of these series, each scaled by its own statistics of all rows but the last."""
+    rows = len(next(iter(series.values())))
+    columns = {
+        "t": np.tile(np.arange(rows), len(series)),
+        "id": np.repeat(list(series), rows),
+        "y": np.concatenate(list(series.values())),
+    }
+    panel = read_panel(write(columns), Schema(time="t", target="y", id=("id",)))
+    fitted = Preprocessing.fit(panel, Split(rows - 1, rows), ScalingMode.SERIES)
+    encoded = fitted.encode(panel)
+    scaled = fitted.scaling().scale_target(encoded.target.view(len(series), rows), encoded.series_code)
+    return {name: scaled[place] for place, (name,) in enumerate(encoded.series_ids)}
+
+
+def test_series_of_any_size_in_one_panel_move_by_their_own_deviation(write: Write) -> None:
+    wave = np.sin(np.arange(40.0))
+    scaled = scaled_targets(write, {"large": 1e12 * wave, "usual": 500 + 20 * wave, "small": 1 + wave})
+    torch.testing.assert_close(scaled["large"], scaled["usual"], rtol=0, atol=ROUNDING)
+    torch.testing.assert_close(scaled["large"], scaled["small"], rtol=0, atol=ROUNDING)
+    assert 0.9 < float(scaled["small"][:-1].std()) < 1.1
+
+
+def test_what_rounding_leaves_is_no_movement(write: Write) -> None:
+    wave = np.sin(np.arange(40.0))
+    scaled = scaled_targets(write, {"moving": wave, "rounding": 1e-17 * wave, "denormal": 1e-42 * wave})
+    assert float(scaled["rounding"].abs().max()) < ROUNDING
+    assert float(scaled["denormal"].abs().max()) < ROUNDING
+
+
+def test_a_series_that_is_zero_but_for_its_last_row_is_scaled_by_all(write: Write) -> None:
+    wave, last = np.sin(np.arange(40.0)), np.append(np.zeros(39), 3.0)
+    scaled = scaled_targets(write, {"moving": wave, "zero": last, "negative zero": -last})
+    for name, end in (("zero", 3.0), ("negative zero", -3.0)):
+        assert set(scaled[name][:-1].tolist()) == {0.0}
+        assert float(scaled[name][-1]) == pytest.approx(end / wave[:-1].std() / np.sqrt(1 / 3), rel=0.05)
+
+
 def test_a_series_without_training_rows_has_code_0_is_scaled_by_all_and_is_noted(
     write: Write, cities: Cities, city_schema: Schema
 ) -> None:
