@@ -75,7 +75,7 @@ class ForecastRows:
         columns: dict[str, pa.Array] = {}
         for place, (column, type_) in enumerate(zip(panel.schema.id, self.id_types, strict=True)):
             names = pa.array([panel.series_ids[one][place] for one in series.tolist()], pa.string())
-            columns[column] = _in_type(names, type_).take(pa.array(window))
+            columns[column] = _in_type(names.take(pa.array(window)), type_)
         columns[ORIGIN_COLUMN] = self.times.array(panel.time.numpy()[origins[window]], panel.time_kind)
         coming = origins[:, None] + np.arange(1, horizon + 1)  # [N, F]
         columns[panel.schema.time] = self.times.array(panel.time.numpy()[coming.reshape(-1)], panel.time_kind)

@@ -75,7 +75,7 @@ class RealColumn:
         """After the last block: what float32 loses of the values, or "".
 
         Raises:
-            DataError: a value is infinite or too large for float32, all are too small, or it tells fewer than 256 apart.
+            DataError: a value is infinite or too large for float32, all are too small, or too few can be told apart.
         """
         if self._infinite.count:
             raise DataError(
