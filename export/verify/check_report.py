@@ -39,6 +39,7 @@ class CheckReport:
         quantized_constants: constants that the graph rounds at every call instead of storing them as int8.
         latency_ms: ``fp32`` and ``int8``, median milliseconds by batch size.
         caveat: what this machine cannot show of the file, and why; empty where it can show everything.
+        unkept: why the report could not be written to the run folder; empty where it was.
     """
 
     model: Path
@@ -54,6 +55,7 @@ class CheckReport:
     quantized_constants: tuple[str, ...] = ()
     latency_ms: Mapping[str, Mapping[str, float] | None] = field(default_factory=dict)
     caveat: str = ""
+    unkept: str = ""
 
     @property
     def values(self) -> dict[str, Value]:
@@ -123,10 +125,10 @@ class CheckReport:
             )
         if self.facts.products == "float":
             yield f"the file has {INTEGER_STORAGE}"
-            ratio = self.found.file_ratio
-            if ratio is not None and ratio >= 1.0:
-                name = integer_name(self.facts.bits)
-                yield f"the {name} file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
+        ratio = self.found.file_ratio
+        if ratio is not None and ratio >= 1.0:
+            name = integer_name(self.facts.bits)
+            yield f"the {name} file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
 
     def layer_table(self) -> Table:
         """Every layer with integer weights, worst first."""
