@@ -16,6 +16,7 @@ from qat_tft.export.build.export_report import GRAPH_IS_LARGER, float_table
 from qat_tft.export.verify.evidence import Evidence, FileFacts
 from qat_tft.export.verify.metrics import METRICS, Group, Value
 from qat_tft.quantization.products import INTEGER_STORAGE
+from qat_tft.runs import layout
 
 _DYNAMIC = (
     "The LSTMs of this file round within ranges that they take from each batch (--lstm dynamic): a forecast depends "
@@ -153,6 +154,8 @@ class CheckReport:
             yield from metric.breaches(values[metric.name], self.facts)
             if metric.name == "tensors_differing":
                 yield from self._tensor_sentences()
+        if self.facts.kind == "int8" and self.facts.products == "integer" and self.found.file_ratio is None:
+            yield f"there is no {layout.ONNX['fp32']} beside the file to compare it with"
         for name in self.missing_layers:
             yield f"the graph holds no product of the layer {name} with integer weights: export it again"
         for name in self.quantized_constants:
