@@ -1,7 +1,6 @@
 """A forecast is drawn into a whole PNG file."""
 
 import builtins
-import sys
 
 import numpy as np
 import pytest
@@ -24,11 +23,14 @@ def test_an_unwritable_picture_is_named(tmp_path):
 
 
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):
-    def no_cache_folder(*_):
-        raise OSError("Matplotlib requires access to a writable cache directory")
+    load = builtins.__import__
 
-    monkeypatch.delitem(sys.modules, "matplotlib.backends.backend_agg", raising=False)
-    monkeypatch.setattr(builtins, "__import__", no_cache_folder)
+    def without_cache_folder(name, *rest):
+        if name.startswith("matplotlib"):
+            raise OSError("Matplotlib requires access to a writable cache directory")
+        return load(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_cache_folder)
     with pytest.raises(PictureError, match=r"writable cache directory.*MPLCONFIGDIR"):
         draw(tmp_path / "forecast.png", np.ones((4, 1)), (0.5,))
 
