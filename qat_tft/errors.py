@@ -1,6 +1,7 @@
 """The one error tree: what a user did wrong has an exit code, everything else is a bug or a failed check."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 MOST_NAMED = 5
 """How many of many things a message names."""
@@ -10,6 +11,21 @@ def some_of(names: Sequence[str], most: int = MOST_NAMED) -> str:
     """Name the first few for a message: ``a, b, c and 7 more``."""
     more = f" and {len(names) - most:,} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way out of an error that takes an option of the command line.
+
+    Attributes:
+        option: the option, such as ``--duplicates``.
+        what: what to do with it, as a clause that names it: ``merge them with --duplicates last or mean``.
+        by_training: whether a model is trained for it, so that a command without the option can say to train anew.
+    """
+
+    option: str
+    what: str
+    by_training: bool = True
 
 
 class QatTftError(Exception):
@@ -23,31 +39,40 @@ class UserError(QatTftError):
         what: what is wrong, with the offending value, as a sentence without its full stop.
         where: file, column, row or series that it concerns.
         allowed: the values that would have been accepted.
-        next_step: what to do about it.
+        next_step: what to do about it, whatever the command.
+        ways: what else to do, where the command has the option for it.
 
     The parts stay readable as attributes of the same names; ``str()`` is one message made of them.
     """
 
     exit_code = 2
 
-    def __init__(self, what: str, *, where: str = "", allowed: str = "", next_step: str = "") -> None:
+    def __init__(
+        self, what: str, *, where: str = "", allowed: str = "", next_step: str = "", ways: Sequence[Way] = ()
+    ) -> None:
         self.what = what
         self.where = where
         self.allowed = allowed
         self.next_step = next_step
+        self.ways = tuple(ways)
         super().__init__(what)
 
     def __reduce__(self) -> tuple[object, ...]:
         # Exceptions are pickled by their positional arguments: a worker process would lose the other parts.
-        return _rebuild, (type(self), self.what, self.where, self.allowed, self.next_step)
+        return _rebuild, (type(self), self.what, self.where, self.allowed, self.next_step, self.ways)
 
     def __str__(self) -> str:
+        return self.message([way.option for way in self.ways])
+
+    def message(self, options: Collection[str]) -> str:
+        """Return one message of all parts; of the ways, those that a command with these options can go."""
         message = f"{self.where}: {self.what}" if self.where else self.what
         sentences = [message]
         if self.allowed:
             sentences.append(f"Allowed: {self.allowed}")
         if self.next_step:
             sentences.append(self.next_step)
+        sentences += _ways_out(self.ways, options, further=bool(self.next_step))
         return " ".join(_with_full_stop(sentence) for sentence in sentences)
 
 
@@ -65,6 +90,10 @@ class ConfigError(UserError):
 
 class RunFolderError(UserError):
     """A run folder is missing, incomplete or not ours."""
+
+
+class PictureError(RunFolderError):
+    """A picture cannot be drawn or written."""
 
 
 class ExportError(UserError):
@@ -103,6 +132,10 @@ class SampleDataError(UserError):
     """Sample data cannot be written as asked."""
 
 
+class OutputError(UserError):
+    """A result cannot be written to standard output."""
+
+
 class CheckFailed(QatTftError):  # noqa: N818 - the file failed; the program did not err
     """A check ran to its end and found a breach."""
 
@@ -113,8 +146,21 @@ class TapeMismatchError(QatTftError, RuntimeError):
     """A recomputed segment asked for other fake-quantization calls than its forward had recorded."""
 
 
-def _rebuild(kind: type[UserError], what: str, where: str, allowed: str, next_step: str) -> UserError:
-    return kind(what, where=where, allowed=allowed, next_step=next_step)
+def _rebuild(
+    kind: type[UserError], what: str, where: str, allowed: str, next_step: str, ways: Sequence[Way]
+) -> UserError:
+    return kind(what, where=where, allowed=allowed, next_step=next_step, ways=ways)
+
+
+def _ways_out(ways: Sequence[Way], options: Collection[str], *, further: bool) -> list[str]:
+    here = " or ".join(way.what for way in ways if way.option in options)
+    anew = " or ".join(way.what for way in ways if way.option not in options and way.by_training)
+    sentences = [here, f"train anew: `qat-tft train` can {anew}" if anew else ""]
+    return [_capitalized(f"or {one}" if further or (here and one != here) else one) for one in sentences if one]
+
+
+def _capitalized(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _with_full_stop(sentence: str) -> str:

@@ -13,7 +13,7 @@ from qat_tft.evaluation.names import integer_name
 from qat_tft.quantization.products import INTEGER_STORAGE, Products
 
 GRAPH_IS_LARGER = "the graph of so small a model is larger than its weights"
-"""Why integer storage may make no file smaller."""
+"""Why quantizing may make no file smaller."""
 
 
 @dataclass(frozen=True)

@@ -153,8 +153,6 @@ def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
     contents = [graph.SerializeToString() for graph in graphs]
     sizes: dict[str, int] = {plan.metadata.kind: len(content) for plan, content in zip(plans, contents, strict=True)}
     last = plans[-1].metadata
-    if len(sizes) > 1 and last.products == "integer":
-        _refuse_no_saving(fp32=sizes["fp32"], int8=sizes["int8"], path=plans[-1].path)
     for plan, content in zip(plans, contents, strict=True):
         write_file(plan.path, content)
     return ExportResult(
@@ -225,16 +223,6 @@ def _refuse_non_finite(model: nn.Module, run: RunFolder) -> None:
                 allowed="finite weights",
                 next_step="Train again; a lower --learning-rate keeps weights finite",
             )
-
-
-def _refuse_no_saving(*, fp32: int, int8: int, path: Path) -> None:
-    if int8 >= fp32:
-        raise ExportError(
-            f"the INT8 graph has {int8} bytes, the FP32 graph {fp32}: quantization saved nothing",
-            where=str(path),
-            next_step="The model is too small to gain from INT8; raise hidden, train with --products float, or deploy "
-            "the FP32 file.",
-        )
 
 
 def _describe(graph: ModelProto, plan: ExportPlan, sizes: Mapping[str, int]) -> ExportedFile:

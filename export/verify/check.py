@@ -1,9 +1,9 @@
 """Is an exported file the model that was validated? Its contract first, then its tensors, values, size and speed."""
 
 import math
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from qat_tft.model.loss import q_risk
 from qat_tft.quantization.prepare import LEFT_OUT
 from qat_tft.quantization.scheme import scheme_for
 from qat_tft.runs.folder import RunFolder
+from qat_tft.temporary import temporary_folder
 
 THREADS = 1  # one thread is what a latency can be compared by
 _TIMED_BATCHES = (1, 32)
@@ -65,6 +66,8 @@ def find_export(run: RunFolder) -> Path:
 def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10.0) -> CheckReport:
     """Check a file against the run that it was exported from, and leave ``check.json`` in the run folder.
 
+    A folder that cannot be written to changes nothing in the verdict: ``CheckReport.unkept`` says why there is no file.
+
     Args:
         path: the ONNX file.
         run: its run folder; by default the folder that holds the file.
@@ -73,11 +76,15 @@ def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10
     Raises:
         OnnxFileError: the file is missing, damaged, not ours or of a later version.
         RunFolderError: the run folder is missing, damaged or not ours.
+        UserError: there is no place for temporary files.
     """
     file = ForecastSession(path, threads=THREADS)
     run = run or _run_around(path)
     report = _Check(file, run, seconds).report()
-    run.write_check(report.to_json())
+    try:
+        run.write_check(report.to_json())
+    except RunFolderError as failure:
+        return replace(report, unkept=f"{failure.where}: {failure.what}")
     return report
 
 
@@ -111,8 +118,8 @@ class _Check:
         if len(tensors.differing) > _OTHER_WEIGHTS * tensors.compared:
             reason = f"the weights in {self.run.path} are not those the file was made from: export it again"
             return CheckReport(self.file.path, self.facts, (reason,), Evidence(tensors=tensors))
-        with tempfile.TemporaryDirectory() as folder:
-            return self._measured(graph, tensors, Path(folder))
+        with temporary_folder() as folder:
+            return self._measured(graph, tensors, folder)
 
     def _measured(self, graph: GraphReader, tensors: TensorReport, folder: Path) -> CheckReport:
         saturating = saturation(graph.model).saturating if self.int8 else None

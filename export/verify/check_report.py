@@ -16,6 +16,7 @@ from qat_tft.export.build.export_report import GRAPH_IS_LARGER, float_table
 from qat_tft.export.verify.evidence import Evidence, FileFacts
 from qat_tft.export.verify.metrics import METRICS, Group, Value
 from qat_tft.quantization.products import INTEGER_STORAGE
+from qat_tft.runs import layout
 
 _DYNAMIC = (
     "The LSTMs of this file round within ranges that they take from each batch (--lstm dynamic): a forecast depends "
@@ -39,6 +40,7 @@ class CheckReport:
         quantized_constants: constants that the graph rounds at every call instead of storing them as int8.
         latency_ms: ``fp32`` and ``int8``, median milliseconds by batch size.
         caveat: what this machine cannot show of the file, and why; empty where it can show everything.
+        unkept: why the report could not be written to the run folder; empty where it was.
     """
 
     model: Path
@@ -54,6 +56,7 @@ class CheckReport:
     quantized_constants: tuple[str, ...] = ()
     latency_ms: Mapping[str, Mapping[str, float] | None] = field(default_factory=dict)
     caveat: str = ""
+    unkept: str = ""
 
     @property
     def values(self) -> dict[str, Value]:
@@ -123,10 +126,10 @@ class CheckReport:
             )
         if self.facts.products == "float":
             yield f"the file has {INTEGER_STORAGE}"
-            ratio = self.found.file_ratio
-            if ratio is not None and ratio >= 1.0:
-                name = integer_name(self.facts.bits)
-                yield f"the {name} file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
+        ratio = self.found.file_ratio
+        if ratio is not None and ratio >= 1.0:
+            name = integer_name(self.facts.bits)
+            yield f"the {name} file has {ratio:.0%} of the FP32 file's bytes: {GRAPH_IS_LARGER}"
 
     def layer_table(self) -> Table:
         """Every layer with integer weights, worst first."""
@@ -151,6 +154,8 @@ class CheckReport:
             yield from metric.breaches(values[metric.name], self.facts)
             if metric.name == "tensors_differing":
                 yield from self._tensor_sentences()
+        if self.facts.kind == "int8" and self.facts.products == "integer" and self.found.file_ratio is None:
+            yield f"there is no {layout.ONNX['fp32']} beside the file to compare it with"
         for name in self.missing_layers:
             yield f"the graph holds no product of the layer {name} with integer weights: export it again"
         for name in self.quantized_constants:

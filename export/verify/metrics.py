@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from qat_tft.export.verify.evidence import Evidence, FileFacts
-from qat_tft.runs import layout
 
 Value = float | Mapping[str, float | None] | None
 """One number, or one for each of several cases, be it none; None where it could not be measured."""
@@ -128,7 +127,7 @@ def _in_int8(sign: Literal[">=", "<=", "<"], bound: float) -> Callable[[FileFact
 
 
 def _on_integers(sign: Literal[">=", "<=", "<"], bound: float) -> Callable[[FileFacts], Limit | None]:
-    # Integer storage promises no product on integers, and no smaller file where the graph outweighs the weights.
+    # Integer storage promises no product on integers.
     return lambda facts: Limit(sign, bound) if facts.kind == "int8" and facts.products == "integer" else None
 
 
@@ -278,10 +277,7 @@ METRICS: tuple[Metric, ...] = (
         lambda found: found.file_ratio,
         unit="%",
         digits=0,
-        limit=_on_integers("<", 1.0),
         group=None,
-        breach="the INT8 file has {value} of the FP32 file's bytes",
-        not_finite=f"there is no {layout.ONNX['fp32']} beside the file to compare it with",
     ),
     Metric(
         "weights_ratio",

@@ -10,12 +10,14 @@ Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 
 import typer
 
 from qat_tft.cli import console
-from qat_tft.errors import QatTftError
+from qat_tft.cli.streams import standard_streams
+from qat_tft.errors import OutputError, QatTftError, UserError
 from qat_tft.profiling.heap import restart_without_block_cache
 
 COMMANDS = (
@@ -68,18 +70,55 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # A thread that waits in a busy loop for another one takes the core that the other one needs: measured 6 times
     # slower training with a second process on two cores. OpenMP reads this once, when torch is first imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # onnxruntime would send events to its maker and keep an identifier in the home; it reads this when it is imported.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None and words[:1] in (["train"], ["quantize"]):
         restart_without_block_cache()
-    try:
-        app(words, prog_name="qat-tft")
-    except SystemExit as stop:
-        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except QatTftError as failure:
-        if "--json" in words:
-            console.emit_json({"error": str(failure)})
-        console.error(str(failure))
-        return int(getattr(failure, "exit_code", 1))
+    with standard_streams():
+        as_json = "--json" in words
+        try:
+            _require_text(words)
+            app(words, prog_name="qat-tft")
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+        except KeyboardInterrupt:
+            return INTERRUPTED
+        except UserError as failure:
+            return _reported(failure.message(_options_of(words)), failure.exit_code, as_json=as_json)
+        except QatTftError as failure:
+            return _reported(str(failure), getattr(failure, "exit_code", 1), as_json=as_json)
+        except OSError as failure:  # what no room has a word for: a file system that fails, or forbids to look
+            if failure.filename is None:
+                raise
+            refused = UserError(f"{failure.strerror}", where=os.fsdecode(failure.filename))
+            return _reported(str(refused), refused.exit_code, as_json=as_json)
     return 0
+
+
+def _require_text(words: Sequence[str]) -> None:
+    """Refuse a word whose bytes are not text here: Parquet and weights could not be found under such a name."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise UserError(
+                f"{word!r} is not text in the encoding of file names here, {sys.getfilesystemencoding()}",
+                next_step="Rename the file or folder; if its name is UTF-8, set the environment variable PYTHONUTF8=1",
+            ) from None
+
+
+def _options_of(words: Sequence[str]) -> frozenset[str]:
+    """Return the options of the command that runs."""
+    commands = getattr(typer.main.get_command(app), "commands", {})
+    parameters = commands[words[0]].params if words and words[0] in commands else ()
+    return frozenset(option for parameter in parameters for option in parameter.opts)
+
+
+def _reported(message: str, code: int, *, as_json: bool) -> int:
+    """Print the message of an error and return its exit code."""
+    if as_json:
+        with suppress(OutputError):  # standard error has the message too
+            console.emit_json({"error": message})
+    console.error(message)
+    return code

@@ -7,11 +7,24 @@ from typing import Any, Protocol
 
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
+
+from qat_tft.cli.display.narrow import fitting
+from qat_tft.cli.streams import holdable, is_unicode
+
+
+class _Readable(Console):
+    """A console that lays out what its stream can hold, so that columns stay aligned where characters are replaced."""
+
+    def render_str(self, text: str, **how: Any) -> Text:
+        """Return the text that is shown for a string."""
+        return super().render_str(holdable(text, self.encoding), **how)
+
 
 # What is printed holds names out of the user's data: "[/x]" and ":x:" in them are text, not markup or emoji.
-_output = Console(soft_wrap=False, markup=False, emoji=False)
-_unlimited = Console(width=10_000, soft_wrap=False, markup=False, emoji=False)
-_messages = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
+_output = _Readable(soft_wrap=False, markup=False, emoji=False)
+_unlimited = _Readable(width=10_000, soft_wrap=False, markup=False, emoji=False)
+_messages = _Readable(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
 
 
 class Result(Protocol):
@@ -31,19 +44,23 @@ def emit(result: Result, *, json: bool) -> None:
     if json:
         emit_json(result.to_json())
         return
-    for table in result.tables():
-        _console_for(table).print(table, crop=False)
+    for part in result.tables():
+        if isinstance(part, Table):
+            console = _output if _is_limited() else _unlimited
+            console.print(fitting(part, console), crop=False)
+        else:
+            _output.print(part, crop=False)
 
 
-def _console_for(part: RenderableType) -> Console:
+def _is_limited() -> bool:
     """A pipe or a file has no width at which a table would have to be broken, unless COLUMNS sets one."""
-    limited = _output.is_terminal or "COLUMNS" in os.environ
-    return _output if limited or not isinstance(part, Table) else _unlimited
+    return _output.is_terminal or "COLUMNS" in os.environ
 
 
 def emit_json(value: dict[str, Any]) -> None:
-    """Print one JSON object on standard output, not wrapped and not coloured."""
-    print(json_text.dumps(value, indent=2, allow_nan=False, ensure_ascii=False), file=_output.file)
+    """Print one JSON object on standard output, not wrapped and not coloured; in ASCII where that is not Unicode."""
+    text = json_text.dumps(value, indent=2, allow_nan=False, ensure_ascii=not is_unicode(_output.encoding))
+    print(text, file=_output.file, flush=True)
 
 
 def note(text: str) -> None:

@@ -93,12 +93,14 @@ class DataConfig(Section):
 
     @property
     def cache_folder(self) -> Path | None:
-        """Where prepared rows are kept; None where they are not to be."""
+        """Where prepared rows are kept; None where they are not to be, or where the user has no home and named none."""
         if not self.cache:
             return None
         if self.cache_dir is not None:
             return Path(self.cache_dir)
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "qat-tft"
+        home = os.path.expanduser("~")  # as it is where neither HOME nor the system tells of one
+        caches = os.environ.get("XDG_CACHE_HOME") or (home != "~" and os.path.join(home, ".cache"))
+        return Path(caches) / "qat-tft" if caches else None
 
     @property
     def preparation(self) -> Preparation:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from qat_tft.atomic import written_whole
-from qat_tft.errors import RunFolderError
+from qat_tft.errors import PictureError
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Array = npt.NDArray[np.floating]
 _SHOWN_SEASONS = 3
@@ -45,10 +47,9 @@ def draw_forecast(
         levels: the Q quantiles, ascending.
 
     Raises:
-        RunFolderError: the file cannot be written.
+        PictureError: matplotlib cannot be loaded, or the file cannot be written.
     """
-    figure = Figure(figsize=(9, 4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = _empty_figure()
     axes = figure.add_subplot()
     shown = history[-_SHOWN_SEASONS * max(1, len(truth)) :]
     past, ahead = np.arange(-len(shown) + 1, 1), np.arange(1, len(truth) + 1)
@@ -68,6 +69,20 @@ def draw_forecast(
     _save(figure, path)
 
 
+def _empty_figure() -> Figure:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except OSError as failure:  # it needs a folder of its own to load
+        raise PictureError(
+            f"matplotlib cannot be loaded: {failure}",
+            next_step="Set the environment variable MPLCONFIGDIR to a folder that may be written to",
+        ) from None
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure
+
+
 def _line(label: str, level: float) -> str:
     return f"{label} P{level * 100:g}"
 
@@ -77,4 +92,4 @@ def _save(figure: Figure, path: Path) -> None:
         with written_whole(path) as unfinished:
             figure.savefig(unfinished, format="png", metadata={"Software": None})
     except OSError as failure:
-        raise RunFolderError(f"cannot write the picture: {failure.strerror}", where=str(path)) from None
+        raise PictureError(f"cannot write the picture: {failure.strerror}", where=str(path)) from None

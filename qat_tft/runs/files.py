@@ -47,7 +47,10 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], *, kind: str,
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     try:
         with written_whole(path) as unfinished:
+            unfinished.touch()
+            mode = unfinished.stat().st_mode  # that of any new file; the library's own is its owner's alone
             save_file(plain, unfinished, metadata={"format": FORMAT, "kind": kind, **header})
+            unfinished.chmod(mode)
     except (OSError, SafetensorError) as failure:
         raise _cannot_write(path, failure) from None
 

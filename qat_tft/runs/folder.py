@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +26,8 @@ from qat_tft.runs.layout import LATEST, UNFINISHED, FileKind, WeightsKind
 from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LONGEST_NAME = 200  # characters; file systems take 255, of which names of temporary files need some
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
 
 Parsed = TypeVar("Parsed")
 
@@ -355,7 +357,7 @@ def _usable(name: str) -> str:
     if not _NAME.fullmatch(name) or name == LATEST or name.endswith(UNFINISHED):
         raise RunFolderError(
             f"{name!r} is not a valid run name",
-            allowed=f"letters, digits, dot, dash and underscore; not {LATEST!r}",
+            allowed=f"up to {_LONGEST_NAME} letters, digits, dots, dashes and underscores; not {LATEST!r}",
             next_step="Choose another --name",
         )
     return name
@@ -364,7 +366,8 @@ def _usable(name: str) -> str:
 def _free_name(root: Path) -> str:
     name = f"{datetime.now():%Y%m%d-%H%M%S}"
     taken = {path.name.removesuffix(UNFINISHED) for path in root.glob(f"{name}*")}
-    return name if name not in taken else f"{name}-{len(taken) + 1}"
+    further = (f"{name}-{number}" for number in count(2))  # clocks are set back, and runs start in the same second
+    return next(free for free in chain([name], further) if free not in taken)
 
 
 def _parsed(path: Path, parse: Callable[..., Parsed]) -> Parsed:

@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from qat_tft.config.run import RunConfig
-from qat_tft.export.build import run_export as graph
 from qat_tft.export.build.run_export import export_run
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.compare import compare
@@ -87,9 +86,8 @@ SHAPES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("schema", "settings"), SHAPES)
 def test_a_model_of_any_shape_becomes_files_that_forecast_as_it_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: Schema, settings: dict[str, object]
+    tmp_path: Path, schema: Schema, settings: dict[str, object]
 ) -> None:
-    monkeypatch.setattr(graph, "_refuse_no_saving", lambda **_: None)  # models this small save nothing
     run = train_once(tmp_path, schema, **settings)  # type: ignore[arg-type]
     let_quantiles_cross(run)
     export_run(run, int8=True)

@@ -1,5 +1,7 @@
 """The configuration is checked where it is made, and its messages name the key."""
 
+import os
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -7,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qat_tft.checkpointing.segments import EVERY_SEGMENT, Mode, segments_of
+from qat_tft.config.data import DataConfig
 from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.config.run import DEMO, RunConfig, demo_settings, read_config_file
 from qat_tft.config.training import ModeName
@@ -139,3 +142,22 @@ def test_a_split_that_is_given_replaces_the_whole_split_of_the_demo(setting):
 def test_a_missing_configuration_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nothing\.toml"):
         read_config_file(tmp_path / "nothing.toml")
+
+
+@pytest.mark.parametrize(
+    ("home", "caches", "folder"),
+    [
+        pytest.param("/home/mine", None, Path("/home/mine/.cache/qat-tft"), id="home"),
+        pytest.param("/home/mine", "/caches", Path("/caches/qat-tft"), id="folder for caches"),
+        pytest.param("~", "/caches", Path("/caches/qat-tft"), id="folder for caches and no home"),
+        pytest.param("~", None, None, id="no home"),
+    ],
+)
+def test_prepared_rows_are_kept_where_the_user_has_a_place_for_them(monkeypatch, home, caches, folder):
+    monkeypatch.setattr(os.path, "expanduser", lambda _: home)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    if caches:
+        monkeypatch.setenv("XDG_CACHE_HOME", caches)
+    assert DataConfig().cache_folder == folder
+    assert DataConfig(cache_dir="/named").cache_folder == Path("/named")
+    assert DataConfig(cache=False).cache_folder is None

@@ -45,6 +45,8 @@ def check(
     console.note(f"Checking {model}")
     report = check_model(model, folder, seconds=seconds)
     console.emit(Detailed(report) if layers else report, json=json)
+    if report.unkept:
+        console.note(f"The report is not kept: {report.unkept}.")
     if report.passed:
         return
     if json:  # standard output holds one object, and it has the reasons

@@ -24,10 +24,17 @@ def report(
 ) -> None:
     """Show q-risk against the seasonal naive forecast, memory saved, file sizes and the check; plot a forecast."""
     from qat_tft.cli.display.forecast_picture import draw_run
+    from qat_tft.errors import PictureError
     from qat_tft.runs import layout
     from qat_tft.runs.folder import RunFolder
     from qat_tft.runs.report import RunReport
 
     folder = RunFolder.find(run, runs_dir)
-    drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE)
+    drawn = None
+    try:
+        drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE)
+    except PictureError as failure:
+        if picture:
+            raise
+        console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")
     console.emit(RunReport.of(folder, drawn), json=json)

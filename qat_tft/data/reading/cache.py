@@ -8,11 +8,10 @@ import dataclasses
 import hashlib
 import json
 import os
+import secrets
 import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +25,7 @@ from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapped, not_written
 from qat_tft.data.time.kind import TimeKind
 from qat_tft.schema import Schema
+from qat_tft.temporary import temporary_folder
 
 FORMAT = 2
 HEADER = "header.json"
@@ -66,8 +66,10 @@ class Key:
 def read_through(folder: Path, key: Key, read: Read) -> Panel:
     """The panel kept in ``folder``; read and kept where there is none, or where it is stale or damaged.
 
+    In a folder where nothing may be written, nothing is kept, and a note of the panel says so.
+
     Raises:
-        DataError: what ``read`` raises, or the folder cannot be written.
+        DataError: what ``read`` raises, or the folder has no room.
     """
     place = folder / key.name
     panel, note = _opened(place, key)
@@ -75,13 +77,20 @@ def read_through(folder: Path, key: Key, read: Read) -> Panel:
         return panel
     state = key.state()
     try:
-        with _unfinished(folder, key.name) as unfinished:
-            storage = Mapped(unfinished)
-            _keep(read(storage), storage, state)
-            shutil.rmtree(place, ignore_errors=True)
-            unfinished.rename(place)
+        unfinished = _new_folder(folder, key.name)
+    except OSError as failure:
+        panel = read_without_keeping(read)
+        unkept = f"rows are not cached, as {folder} cannot be written to ({failure.strerror})."
+        return dataclasses.replace(panel, notes=(unkept, *panel.notes))
+    try:
+        storage = Mapped(unfinished)
+        _keep(read(storage), storage, state)
+        shutil.rmtree(place, ignore_errors=True)
+        unfinished.rename(place)
     except OSError as failure:
         raise not_written(folder, failure) from None
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # it is gone where it was renamed
     panel, damage = _opened(place, key)
     assert panel is not None, damage
     return dataclasses.replace(panel, notes=(*([note] if note else []), *panel.notes))
@@ -90,22 +99,19 @@ def read_through(folder: Path, key: Key, read: Read) -> Panel:
 def read_without_keeping(read: Read) -> Panel:
     """A panel whose mapped files have no name any more and go with the process."""
     # /tmp is often memory; /var/tmp is a disk.
-    room = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="qat-tft-", dir=room) as folder:
-        return read(Mapped(Path(folder)))
+    room = Path("/var/tmp") if os.access("/var/tmp", os.W_OK) and "TMPDIR" not in os.environ else None
+    with temporary_folder(room) as folder:
+        return read(Mapped(folder))
 
 
-@contextmanager
-def _unfinished(folder: Path, name: str) -> Iterator[Path]:
+def _new_folder(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     for abandoned in folder.glob(f"*{_UNFINISHED}"):
         if time.time() - abandoned.stat().st_mtime > _ABANDONED:
             shutil.rmtree(abandoned, ignore_errors=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=_UNFINISHED, dir=folder))
-    try:
-        yield unfinished
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # it is gone where it was renamed
+    unfinished = folder / f"{name}.{secrets.token_hex(8)}{_UNFINISHED}"
+    unfinished.mkdir()  # others who share the folder may read it, if the umask lets them
+    return unfinished
 
 
 def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:

@@ -18,7 +18,7 @@ from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.source import Rows, Source
 from qat_tft.data.time.kind import time_text
-from qat_tft.errors import DataError
+from qat_tft.errors import DataError, Way
 from qat_tft.schema import Schema
 
 _BLOCK = 2**18
@@ -151,8 +151,8 @@ def _refusal(rows: SortedRows, twice: _Ints, source: Source, schema: Schema, key
         f"{_count(twice)} the series and time of another: {'; '.join(named)} (counted from 0)",
         where=source.label,
         allowed="one row for each series and time",
-        next_step=f"If they belong to several series, name {further} as id; otherwise drop them, or "
-        "merge them with --duplicates last or mean.",
+        next_step=f"If they belong to several series, name {further} as id; otherwise drop them.",
+        ways=[Way("--duplicates", "merge them with --duplicates last or mean")],
     )
 
 

@@ -15,7 +15,7 @@ from qat_tft.data.reading.storage import Storage
 from qat_tft.data.time.kind import time_text
 from qat_tft.data.time.season import season_rows
 from qat_tft.data.time.steps import Step, Unit
-from qat_tft.errors import DataError
+from qat_tft.errors import DataError, Way
 from qat_tft.schema import Schema
 
 _MOST_INSERTED = 10  # rows for each one that is there
@@ -51,7 +51,7 @@ def prepare_gaps(
         return rows, None, preparation
     found = _described(gaps, rows, schema, keys)
     if policy == "error":
-        raise _refusal(found, source, "Add the rows, or choose --gaps ignore, split or fill.")
+        raise _refusal(found, source, "Add the rows.", "ignore, split or fill")
     if policy == "split":
         stretches = np.union1d(rows.starts, gaps.rows)
         return _noted(rows, f"{found}; no window spans them (data.gaps = split)."), stretches, preparation
@@ -59,9 +59,9 @@ def prepare_gaps(
         note = f"{found}; the next row is taken for the next step (data.gaps = ignore)."
         return _noted(rows, note), None, preparation
     if not gaps.regular.all():
-        raise _refusal(found, source, "Gaps cannot be filled where rows are off the time step: choose --gaps split.")
+        raise _refusal(found, source, "Gaps cannot be filled where rows are off the time step.", "split")
     if gaps.missing > _MOST_INSERTED * len(rows.time):
-        raise _refusal(found, source, f"That is too many rows to insert: choose --gaps split ({source.rows:,} rows).")
+        raise _refusal(found, source, f"That is too many rows to insert among {source.rows:,}.", "split")
     rows = filled(rows, gaps, schema.group("historical"), storage)
     return _noted(rows, f"{found}; rows are inserted there (data.gaps = fill)."), None, preparation
 
@@ -79,8 +79,9 @@ def _noted(rows: SortedRows, note: str) -> SortedRows:
     return replace(rows, notes=(*rows.notes, note))
 
 
-def _refusal(found: str, source: Source, next_step: str) -> DataError:
-    return DataError(found, where=source.label, allowed="a row for every time step", next_step=next_step)
+def _refusal(found: str, source: Source, next_step: str, policies: str) -> DataError:
+    accept = Way("--gaps", f"accept the gaps with --gaps {policies}")
+    return DataError(found, where=source.label, allowed="a row for every time step", next_step=next_step, ways=[accept])
 
 
 def _described(gaps: Gaps, rows: SortedRows, schema: Schema, keys: Keys) -> str:

@@ -11,7 +11,7 @@ from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.keys import Keys
 from qat_tft.data.reading.rows import SortedRows
 from qat_tft.data.reading.source import Rows, Source
-from qat_tft.errors import DataError
+from qat_tft.errors import DataError, Way
 from qat_tft.schema import Schema
 
 _BLOCK = 2**18
@@ -80,7 +80,10 @@ def _named_refusal(
             f"column '{column}' has no value in the rows that data.gaps = fill inserts, first in {name}",
             where=source.label,
             allowed="columns with a policy for missing values",
-            next_step=f"Choose a policy for it (such as --missing {column}=forward), or choose --gaps split.",
+            ways=[
+                Way("--missing", f"fill it by a policy, such as --missing {column}=forward"),
+                Way("--gaps", "let no window span a gap, with --gaps split"),
+            ],
         )
     if found.count == len(rows.time):
         return _refusal(column, None, name, source)

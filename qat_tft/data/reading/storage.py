@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from qat_tft.errors import DataError
+from qat_tft.errors import DataError, Way
 
 Array = npt.NDArray[Any]
 
@@ -96,5 +96,6 @@ def not_written(folder: Path, failure: OSError, size: int = 0) -> DataError:
     return DataError(
         f"cannot store{needed} of prepared rows there: {failure.strerror or failure}",
         where=str(folder),
-        next_step="Name another folder with --cache-dir, or free some space there.",
+        next_step="Free some space there.",
+        ways=[Way("--cache-dir", "name another folder with --cache-dir", by_training=False)],
     )

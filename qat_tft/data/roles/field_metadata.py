@@ -11,8 +11,8 @@ import pyarrow.types as pt
 
 from qat_tft.data.reading.columns import is_text
 from qat_tft.data.reading.source import Source
-from qat_tft.data.roles.partial_schema import PartialSchema
-from qat_tft.errors import SchemaError
+from qat_tft.data.roles.partial_schema import BY_SCHEMA_FILE, PartialSchema
+from qat_tft.errors import SchemaError, Way
 from qat_tft.schema import Columns, Kind, Role, Schema
 
 ROLE_KEY = b"qat_tft.role"
@@ -90,7 +90,7 @@ def declared_schema(source: Source) -> PartialSchema | None:
             raise SchemaError(
                 f"{len(columns)} columns are declared as {role}: {', '.join(columns)}",
                 where=source.label,
-                next_step=f"Choose one with --{role}.",
+                ways=[Way(f"--{role}", f"choose one with --{role}", by_training=False), BY_SCHEMA_FILE],
             )
         return columns[0] if columns else None
 

@@ -3,8 +3,11 @@
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from qat_tft.errors import SchemaError
+from qat_tft.errors import SchemaError, Way
 from qat_tft.schema import Columns, Role, Schema
+
+BY_SCHEMA_FILE = Way("--schema", "give a schema file with --schema", by_training=False)
+"""What to do where the data do not say which column is what."""
 
 _SHARED = {Role.ID, Role.STATIC}
 
@@ -54,10 +57,11 @@ class PartialSchema:
         """
         missing = [role for role in (Role.TIME, Role.TARGET) if getattr(self, role) is None]
         if missing:
+            options = " and ".join(f"--{role}" for role in missing)
             raise SchemaError(
                 f"no column is named as {' and none as '.join(missing)}",
                 where=where,
-                next_step=f"Add {' and '.join(f'--{role}' for role in missing)}, or give a schema file with --schema.",
+                ways=[Way(f"--{missing[0]}", f"add {options}", by_training=False), BY_SCHEMA_FILE],
             )
         return Schema(**{role: getattr(self, role) for role in self.given})
 

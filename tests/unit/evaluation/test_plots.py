@@ -1,9 +1,11 @@
 """A forecast is drawn into a whole PNG file."""
 
+import builtins
+
 import numpy as np
 import pytest
 
-from qat_tft.errors import RunFolderError
+from qat_tft.errors import PictureError
 from qat_tft.evaluation.plots import draw_forecast
 
 
@@ -16,8 +18,21 @@ def test_a_picture_is_written(tmp_path, levels):
 
 
 def test_an_unwritable_picture_is_named(tmp_path):
-    with pytest.raises(RunFolderError, match=r"forecast\.png"):
+    with pytest.raises(PictureError, match=r"forecast\.png"):
         draw(tmp_path / "nowhere" / "forecast.png", np.ones((4, 1)), (0.5,))
+
+
+def test_a_library_that_cannot_be_loaded_is_named(tmp_path, monkeypatch):
+    load = builtins.__import__
+
+    def without_cache_folder(name, *rest):
+        if name.startswith("matplotlib"):
+            raise OSError("Matplotlib requires access to a writable cache directory")
+        return load(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without_cache_folder)
+    with pytest.raises(PictureError, match=r"writable cache directory.*MPLCONFIGDIR"):
+        draw(tmp_path / "forecast.png", np.ones((4, 1)), (0.5,))
 
 
 def draw(path, quantiles, levels):

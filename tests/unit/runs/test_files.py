@@ -1,5 +1,7 @@
 """Files of a run folder are whole, ours, or refused."""
 
+import os
+
 import pytest
 import torch
 from safetensors.torch import save_file
@@ -17,6 +19,16 @@ def test_tensors_and_header_come_back(tmp_path):
     assert header["note"] == "hello"
     assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)], ids=["shared", "private"])
+def test_a_tensor_file_may_be_read_by_whom_the_umask_lets(tmp_path, mask, mode):
+    before = os.umask(mask)
+    try:
+        files.write_tensors(tmp_path / "weights.safetensors", {"a": torch.ones(1)}, kind="fp32")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "weights.safetensors").stat().st_mode & 0o777 == mode
 
 
 def test_a_truncated_tensor_file_is_refused(tmp_path):

@@ -1,9 +1,12 @@
 """A run folder is found, or refused with a message; a finished one is never half-written."""
 
+from datetime import datetime
+
 import pytest
 
 from qat_tft.errors import RunFolderError
 from qat_tft.runs import files
+from qat_tft.runs import folder as run_folder
 from qat_tft.runs.build import build_model
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
@@ -74,7 +77,7 @@ def test_an_unfinished_run_is_not_a_run_yet(tmp_path, finished):
     assert RunFolder.unfinished(tmp_path, "next").name == "next"
 
 
-@pytest.mark.parametrize("name", ["", "a/b", "..", "latest", "x.unfinished", ".hidden"])
+@pytest.mark.parametrize("name", ["", "a/b", "..", "latest", "x.unfinished", ".hidden", "x" * 201])
 def test_a_name_that_cannot_be_a_folder_is_refused(tmp_path, name):
     with pytest.raises(RunFolderError, match="is not a valid run name"):
         RunFolder.create(tmp_path, name)
@@ -90,6 +93,21 @@ def test_a_taken_name_is_refused(tmp_path, finished):
 
 def test_runs_of_the_same_second_get_different_names(tmp_path):
     assert len({RunFolder.create(tmp_path).name for _ in range(3)}) == 3
+
+
+def test_a_name_that_became_free_is_no_trap(tmp_path, monkeypatch):
+    """Clocks are set back, and runs are deleted."""
+
+    class Stopped:
+        @staticmethod
+        def now():
+            return datetime(2024, 10, 27, 2, 30)
+
+    monkeypatch.setattr(run_folder, "datetime", Stopped)
+    first, second, _ = (RunFolder.create(tmp_path) for _ in range(3))
+    second.path.rmdir()
+    assert RunFolder.create(tmp_path).path == second.path
+    assert first.name == "20241027-023000"
 
 
 def test_an_unwritable_runs_folder_is_named(tmp_path):

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -215,12 +216,30 @@ def test_what_a_killed_process_left_is_cleared_away_once_it_is_old(
 
 
 @pytest.mark.usefixtures("everything_is_large")
-def test_a_folder_that_cannot_be_written_is_refused_with_the_options_that_help(
+def test_rows_are_read_all_the_same_where_they_cannot_be_kept_and_a_note_says_so(
     write: Write, cities: Cities, city_schema: Schema, tmp_path: Path
 ) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match="--cache-dir"):
-        read_panel(write(cities(30)), city_schema, cache=tmp_path / "file" / "cache")
+    path = write(cities(30))
+    panel = read_panel(path, city_schema, cache=tmp_path / "file" / "cache")
+    assert panel.notes[0].startswith("rows are not cached")
+    assert_same(replace(panel, notes=panel.notes[1:]), read_panel(path, city_schema))
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o077, 0o700)], ids=["shared", "private"])
+def test_a_kept_panel_may_be_read_by_whom_the_umask_lets(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, mask: int, mode: int
+) -> None:
+    path = write(cities(30))
+    before = os.umask(mask)
+    try:
+        read_panel(path, city_schema, cache=folder)
+    finally:
+        os.umask(before)
+    (kept,) = folder.iterdir()
+    assert kept.stat().st_mode & 0o777 == mode
+    assert {file.stat().st_mode & 0o777 for file in kept.iterdir()} == {mode & 0o666}
 
 
 @pytest.mark.usefixtures("everything_is_large")
@@ -231,7 +250,7 @@ def test_a_disk_without_room_is_an_error_and_no_crash(
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        with pytest.raises(DataError, match="cannot store"):
+        with pytest.raises(DataError, match=r"cannot store.*--cache-dir"):
             read_panel(path, city_schema, cache=folder)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

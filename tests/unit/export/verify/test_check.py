@@ -1,4 +1,5 @@
 import json
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -9,7 +10,8 @@ import onnx
 import pytest
 from onnx import numpy_helper
 
-from qat_tft.errors import CheckFailed, OnnxFileError, RunFolderError
+from qat_tft.cli.app import main
+from qat_tft.errors import CheckFailed, OnnxFileError, RunFolderError, UserError
 from qat_tft.export.metadata import METADATA_KEY, ModelMetadata
 from qat_tft.export.verify.check import check_model, find_export
 from qat_tft.runs import layout
@@ -38,6 +40,25 @@ def test_a_sound_fp32_file_passes_and_leaves_its_report(run: RunFolder) -> None:
     assert report.rows == len(run.load_check_windows().target)
     assert set(report.latency_ms["fp32"]) == {"1", "32"}
     assert json.loads((run.path / layout.CHECK).read_text()) == json.loads(json.dumps(report.to_json()))
+
+
+def test_a_run_folder_that_cannot_be_written_to_changes_nothing_in_the_verdict(
+    run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (run.path / layout.CHECK / "in the way").mkdir(parents=True)
+    assert main(["check", str(run.onnx_file("fp32")), "--seconds", "0", "--json"]) == 0
+    output, messages = capsys.readouterr()
+    assert json.loads(output)["passed"]
+    assert f"The report is not kept: {run.path / layout.CHECK}: cannot write: Is a directory." in messages
+
+
+def test_without_a_place_for_temporary_files_a_check_says_so(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere() -> str:
+        raise FileNotFoundError(2, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", nowhere)
+    with pytest.raises(UserError, match=r"no folder for temporary files: No usable .*TMPDIR"):
+        check_model(run.onnx_file("fp32"))
 
 
 def test_fewer_windows_are_compared_when_time_is_short(run: RunFolder) -> None:
