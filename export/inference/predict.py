@@ -82,7 +82,8 @@ def _rows_of_windows(panel: Panel, origins: Tensor, metadata: ModelMetadata) -> 
     """Every row that a window from one of these origins reads, ascending."""
     rows = origins.unsqueeze(1) + torch.arange(1 - metadata.history, metadata.horizon + 1)
     begin = panel.series_start[panel.series_at(origins)].unsqueeze(1)  # histories may be padded before it
-    return torch.unique(torch.maximum(rows, begin))
+    every: Tensor = torch.maximum(rows, begin).unique()
+    return every
 
 
 def _encoding(metadata: ModelMetadata) -> Encoding:

@@ -7,7 +7,7 @@ import torch
 
 from qat_tft.data.panel import Panel
 from qat_tft.data.windows import Batch
-from qat_tft.errors import DataError
+from qat_tft.errors import DataError, Way
 from qat_tft.schema import Group
 
 
@@ -47,5 +47,6 @@ def _refusal(panel: Panel, group: Group, column: str, value: float, row: torch.T
         f"column '{column}' is {state} {where} {series}, where a forecast needs it",
         where=panel.source,
         allowed="a finite number in every row that a forecast is made from",
-        next_step="Give it a value there; a model that does without one is trained with --missing.",
+        next_step="Give it a value there",
+        ways=[Way("--missing", f"fill it with --missing {column}=forward")],
     )
