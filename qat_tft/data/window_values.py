@@ -14,9 +14,11 @@ from qat_tft.schema import Group
 def require_values(panel: Panel, batch: Batch, first: torch.Tensor) -> None:
     """Refuse a real column that has no finite value where the model reads one and nothing stands in for it.
 
+    A target to forecast may be missing, but not infinite.
+
     Args:
         panel: where the windows come from; one whose rows were all checked has no such value.
-        batch: the windows, raw; their targets are not looked at.
+        batch: the windows, raw.
         first: int64 [B], row in which each window begins.
 
     Raises:
@@ -33,6 +35,10 @@ def require_values(panel: Panel, batch: Batch, first: torch.Tensor) -> None:
             window, step, place = torch.nonzero(broken)[0].tolist()
             row = torch.maximum(first[window] + begins[group.name] + step, _start(panel, first[window] + history - 1))
             raise _refusal(panel, group, group.real[place], float(values[window, step, place]), row)
+    if bool(batch.target.isinf().any()):
+        window, step = torch.nonzero(batch.target.isinf())[0].tolist()
+        row = first[window] + history + step
+        raise _refusal(panel, panel.schema.group("historical"), panel.schema.target, torch.inf, row)
 
 
 def _start(panel: Panel, row: torch.Tensor) -> torch.Tensor:

@@ -59,7 +59,7 @@ class SeasonalNaive:
         """Collect the errors of the point forecast.
 
         Args:
-            panel: all rows; a target may be NaN.
+            panel: all rows; a target that is not finite counts as missing.
             ends: int64 [S], the row after the last training row of each series.
             season: rows of one season.
             horizon: steps to forecast.
@@ -68,8 +68,9 @@ class SeasonalNaive:
         back = -(-horizon // season)
         rows = _sample(panel, ends)
         offsets = torch.stack([_offsets(panel, rows, k * season, levels) for k in range(1, back + 1)], dim=1)
-        center = torch.nanmedian(panel.target[rows]).nan_to_num(0.0)
-        missing = torch.isnan(panel.target).numpy()
+        sampled = panel.target[rows]
+        center = sampled[sampled.isfinite()].nanmedian().nan_to_num(0.0)
+        missing = panel.target.isfinite().logical_not().numpy()
         latest = torch.from_numpy(last_present(missing, panel.series_start.numpy())) if missing.any() else None
         return cls(panel, season, offsets, float(center), latest)
 
@@ -81,7 +82,7 @@ class SeasonalNaive:
         series = self.panel.series_at(first_rows)
         begin = self.panel.series_start[series][:, None]
         point = torch.where(source >= begin, self.panel.target[source.clamp(min=0)], torch.nan)
-        point = torch.where(torch.isnan(point), self._last_known(first_rows - 1, begin.squeeze(1))[:, None], point)
+        point = torch.where(~torch.isfinite(point), self._last_known(first_rows - 1, begin.squeeze(1))[:, None], point)
         return point[..., None] + self.offsets[series][:, back - 1]  # [N, F, Q]
 
     def _last_known(self, origins: Tensor, begin: Tensor) -> Tensor:
@@ -126,7 +127,7 @@ def _errors(panel: Panel, rows: Tensor, lag: int) -> tuple[Tensor, Tensor]:
     inside = rows - lag >= panel.series_start[series]
     rows, series = rows[inside], series[inside]
     errors = panel.target[rows] - panel.target[rows - lag]
-    known = ~torch.isnan(errors)
+    known = torch.isfinite(errors)
     return errors[known], series[known]
 
 

@@ -118,6 +118,20 @@ def test_a_series_without_training_rows_takes_the_errors_of_all():
     assert torch.equal(naive.offsets[1], naive.offsets[0])
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+def test_a_target_that_is_not_finite_is_missing(value):
+    data, broken = panel((60, 40)), panel((60, 40))
+    for one, fill in ((data, torch.nan), (broken, value)):
+        one.values[[5, 30, 70], 0] = fill
+    ends = data.series_start[1:]
+    assert torch.equal(in_sample_error(broken, ends, 4), in_sample_error(data, ends, 4))
+    assert in_sample_error(broken, ends, 4).isfinite().all()
+    expected, found = (SeasonalNaive.fit(one, ends, season=4, horizon=6, levels=LEVELS) for one in (data, broken))
+    rows = torch.tensor([31, 33, 34, 71, 75])
+    assert torch.equal(found.forecast(rows, 6), expected.forecast(rows, 6))
+    assert found.forecast(rows, 6).isfinite().all()
+
+
 @pytest.mark.parametrize(
     ("step", "season"),
     [

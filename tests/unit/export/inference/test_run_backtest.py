@@ -121,6 +121,41 @@ def test_other_data_may_be_newer_than_all_training_rows(run: RunFolder, tmp_path
     assert any("no training row" in note for note in new.notes)
 
 
+def with_value(run: RunFolder, path: Path, column: str, number: int, value: float | None) -> Path:
+    """The data of the run with another value at an hour of the first plant."""
+    table = pq.read_table(run.path / "data.parquet")
+    values = table[column].to_pylist()
+    values[table["time"].to_pylist().index(datetime.fromisoformat(hour(number)))] = value
+    pq.write_table(table.set_column(table.column_names.index(column), column, pa.array(values)), path)
+    return path
+
+
+@pytest.mark.parametrize(("column", "value"), [("wind", None), ("wind", float("inf")), ("load", None), ("hour", 1e300)])
+def test_other_data_may_hold_anything_where_no_window_reads(
+    run: RunFolder, tmp_path: Path, column: str, value: float | None
+) -> None:
+    other = with_value(run, tmp_path / "other.parquet", column, 3, value)
+    assert (
+        backtest_run(run, Span(), files=[other]).scores["fp32"].steps == backtest_run(run, Span()).scores["fp32"].steps
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        pytest.param("wind", None, "'wind' is null or NaN", id="null in a history"),
+        pytest.param("hour", None, "'hour' is null or NaN", id="null in the future"),
+        pytest.param("load", float("inf"), "'load' is infinite", id="infinite target"),
+    ],
+)
+def test_other_data_are_refused_where_a_window_reads_no_number(
+    run: RunFolder, tmp_path: Path, column: str, value: float | None, said: str
+) -> None:
+    other = with_value(run, tmp_path / "other.parquet", column, 90, value)
+    with pytest.raises(DataError, match=f"{said}.* at {hour(90)} in plant=north, where a forecast needs it"):
+        backtest_run(run, Span(), files=[other])
+
+
 def test_other_data_may_be_a_folder(run: RunFolder, tmp_path: Path) -> None:
     table = pq.read_table(run.path / "data.parquet")
     (tmp_path / "parts").mkdir()
