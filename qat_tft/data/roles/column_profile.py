@@ -45,6 +45,9 @@ class Profile:
         return self.nulls + self.not_finite
 
 
+_DIGITS = pa.decimal128(38, 0)
+
+
 def profile_column(source: Source, column: str) -> Profile:
     """Read a column once and describe it; the values are not kept."""
     types = list(dict.fromkeys(source.types(column)))
@@ -80,7 +83,19 @@ def _numbers(column: str, type_: str, nulls: int, arrays: list[pa.ChunkedArray],
     flag = all(pt.is_boolean(one) for one in types) or (whole and set(np.unique(finite).tolist()) <= {0.0, 1.0})
     shape = "flag" if flag else "whole" if whole else "number"
     low, high = (f"{int(end)}" if whole else f"{end:.6g}" for end in (finite.min(), finite.max()))
+    if all(map(_is_exact, types)):  # digits that a double has no room for
+        digits = pa.chunked_array([chunk for array in arrays for chunk in _digits(array).chunks], _DIGITS)
+        ends, distinct = pc.min_max(digits), pc.count_distinct(digits).as_py()
+        low, high = (str(end.as_py()) for end in (ends["min"], ends["max"]))
     return Profile(column, type_, nulls, broken, distinct, low, high, shape, infinite)
+
+
+def _is_exact(type_: pa.DataType) -> bool:
+    return bool(pt.is_integer(type_) or (pt.is_decimal128(type_) and type_.scale == 0))
+
+
+def _digits(array: pa.ChunkedArray) -> pa.ChunkedArray:
+    return decoded(array).cast(_DIGITS)
 
 
 def _comparable(column: str, type_: str, nulls: int, arrays: list[pa.ChunkedArray], shape: str) -> Profile:

@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,21 @@ def test_rows_that_no_column_tells_apart_are_a_problem_with_a_way_out(write: Wri
     assert inspection.series is not None
     assert inspection.series.duplicates == 2
     assert inspection.problems == ("2 rows repeat the series and time of another: name the id columns with --id.",)
+
+
+@pytest.mark.parametrize("type_", [pa.int64(), pa.decimal128(38, 0)], ids=str)
+def test_ids_of_many_digits_are_told_apart(write: Write, type_: pa.DataType) -> None:
+    ids = [Decimal(2**53 + place) for place in range(3)]
+    times = np.tile(np.arange(40), 3)
+    columns = {
+        "account_id": pa.array(np.repeat(ids, 40), pa.decimal128(38, 0)).cast(type_),
+        "t": times,
+        "y": times % 7 + 0.5,
+    }
+    inspection = inspect_file(write(columns))
+    assert proposed(inspection)["account_id"] == "id+static category"
+    profile = next(profile for profile, _ in inspection.columns if profile.name == "account_id")
+    assert (profile.minimum, profile.maximum, profile.distinct) == (str(2**53), str(2**53 + 2), 3)
 
 
 def test_infinite_nested_and_constant_values_are_left_out_and_say_why(write: Write) -> None:
