@@ -1,14 +1,22 @@
-"""All printing of the command line: results to standard output, everything else to standard error."""
+"""All printing of the command line: results to standard output, everything else to standard error.
+
+What is printed holds names out of the user's data, which may be anything: none of their characters reaches the terminal
+as a command, and none of their lines looks like a message of ours.
+"""
 
 import json as json_text
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 
-# What is printed holds names out of the user's data: "[/x]" and ":x:" in them are text, not markup or emoji.
+from qat_tft.texts import COMMANDS, shown
+
+# "[/x]" and ":x:" in names are text, not markup or emoji.
 _output = Console(soft_wrap=False, markup=False, emoji=False)
 _unlimited = Console(width=10_000, soft_wrap=False, markup=False, emoji=False)
 _messages = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
@@ -32,7 +40,18 @@ def emit(result: Result, *, json: bool) -> None:
         emit_json(result.to_json())
         return
     for table in result.tables():
-        _console_for(table).print(table, crop=False)
+        _console_for(table).print(_Shown(table), crop=False)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A renderable without the commands to a terminal that its names may hold."""
+
+    part: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.part, options):
+            yield segment if segment.control else Segment(shown(segment.text), segment.style)
 
 
 def _console_for(part: RenderableType) -> Console:
@@ -43,18 +62,19 @@ def _console_for(part: RenderableType) -> Console:
 
 def emit_json(value: dict[str, Any]) -> None:
     """Print one JSON object on standard output, not wrapped and not coloured."""
-    print(json_text.dumps(value, indent=2, allow_nan=False, ensure_ascii=False), file=_output.file)
+    text = json_text.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    print(COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text), file=_output.file)
 
 
 def note(text: str) -> None:
     """Print a line of progress or advice on standard error; never part of a result."""
-    _messages.print(text)
+    _messages.print(shown(text, one_line=True))
 
 
 def error(text: str) -> None:
     """Print the message of an error on standard error."""
     _messages.print("error: ", end="", style="bold red")
-    _messages.print(text)
+    _messages.print(shown(text, one_line=True))
 
 
 def messages() -> Console:

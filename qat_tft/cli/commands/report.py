@@ -1,5 +1,6 @@
 """`qat-tft report`: the results of a run at a glance, and a plot of one of its forecasts."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -29,5 +30,6 @@ def report(
     from qat_tft.runs.report import RunReport
 
     folder = RunFolder.find(run, runs_dir)
+    found = RunReport.of(folder)  # before anything is written
     drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE)
-    console.emit(RunReport.of(folder, drawn), json=json)
+    console.emit(replace(found, picture=drawn), json=json)
