@@ -51,6 +51,13 @@ class Preparation(Plain):
         for name, policies in (("duplicates", DuplicatePolicy), ("gaps", GapPolicy)):
             if getattr(self, name) not in get_args(policies):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(get_args(policies))}")
+        if self.step is not None:
+            from qat_tft.data.reading.steps import Unit
+
+            if self.step[0] not in tuple(Unit) or self.step[1] < 1:
+                raise ValueError(
+                    f"step is {self.step[1]} {self.step[0]!r}; it is one of {', '.join(Unit)}, at least one"
+                )
         if self.calendar:
             from qat_tft.data.calendar import parse_calendar
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -13,6 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from qat_tft.errors import DataError, SchemaError, some_of
+from qat_tft.texts import require_regular
+
+Array = TypeVar("Array", pa.Array, pa.ChunkedArray)
 
 _NAMED_ROWS = 5
 _NAMED_COLUMNS = 12
@@ -110,7 +114,9 @@ class Source:
                 arrays.append(pa.chunked_array([self._constant(place, name, footer.num_rows)]))
                 continue
             with _reading(path), pq.ParquetFile(path, metadata=footer) as file:
-                arrays.append(file.read(columns=[name]).column(name))
+                array = _valid(file.read(columns=[name]).column(name))
+            _require_rows(path, len(array), footer.num_rows)
+            arrays.append(array)
         return arrays
 
     def blocks(self, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
@@ -141,8 +147,11 @@ class Source:
             for groups in _together(footer, size):
                 # A reader keeps what it has read of every row group: few at a time, or it ends up with the whole file.
                 for batch in file.iter_batches(size, row_groups=groups, columns=columns):
+                    for array in batch.columns:
+                        _valid(array)
                     yield first, batch
                     first += batch.num_rows
+        _require_rows(path, first, footer.num_rows)
 
     def _constant(self, place: int, name: str, rows: int) -> pa.Array:
         value = self.partitions[place].get(name)
@@ -180,6 +189,7 @@ def open_source(path: str | Path | Sequence[str | Path]) -> Source:
         with _reading(path_of_file), pq.ParquetFile(path_of_file) as file:
             footers.append(file.metadata)
             schemas.append(file.schema_arrow)
+        _require_rows(path_of_file, _rows_of_groups(footers[-1]), footers[-1].num_rows)
     starts = np.cumsum([0, *(footer.num_rows for footer in footers)], dtype=np.int64)
     schemas = [
         _with_keys(schema, values, _key_types(partitions)) for schema, values in zip(schemas, partitions, strict=True)
@@ -260,9 +270,33 @@ def _with_keys(schema: pa.Schema, values: Mapping[str, str | None], types: Mappi
     return schema
 
 
+def _valid(array: Array) -> Array:
+    """Return an array whose texts are UTF-8, which Parquet promises and nothing checks; else ArrowInvalid."""
+    type_ = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        array.validate(full=True)
+    return array
+
+
+def _rows_of_groups(footer: pq.FileMetaData) -> int:
+    return sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
+
+
+def _require_rows(path: Path, found: int, promised: int) -> None:
+    """Refuse a file whose footer contradicts its content: what follows counts on the number of rows."""
+    if found != promised or promised < 0:
+        raise DataError(
+            f"this is a damaged Parquet file: its footer says {promised:,} rows and it holds {found:,}",
+            where=str(path),
+            next_step="Write it again.",
+        )
+
+
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
+        if not path.is_dir():
+            require_regular(path)
         yield
     except FileNotFoundError:
         raise DataError("there is no such file", where=str(path), next_step="Check the path.") from None
@@ -274,7 +308,11 @@ def _reading(path: Path) -> Iterator[None]:
             where=str(path),
             allowed="Parquet; for example pandas writes it with DataFrame.to_parquet",
         ) from None
-    except (OSError, pa.ArrowException) as error:
+    except (UnicodeDecodeError, OverflowError, IndexError) as error:  # out of a damaged footer
+        raise DataError(
+            f"this is a damaged Parquet file: {_first_line(error)}", where=str(path), next_step="Write it again."
+        ) from None
+    except (OSError, pa.ArrowException, MemoryError) as error:
         raise DataError(
             f"the file cannot be read: {_first_line(error)}",
             where=str(path),

@@ -60,6 +60,8 @@ class TimeColumn:
                 where=source.label,
                 next_step="Write all files with the same time type.",
             )
+        for zone in zones:
+            _require_zone(source, name, zone)
         kind, self.zone = kinds.pop(), zones[0]
         self._text = kind is None
         self.kind = kind or TimeKind.TIMESTAMP
@@ -160,6 +162,19 @@ def _kind(source: Source, column: str, type_: pa.DataType) -> TimeKind | None:
         where=source.label,
         allowed="a timestamp, a date, a whole number or text in ISO 8601",
     )
+
+
+def _require_zone(source: Source, column: str, zone: str | None) -> None:
+    if zone is None:
+        return
+    try:
+        pc.local_timestamp(pa.array([0], pa.timestamp("ns", zone)))
+    except pa.ArrowInvalid:
+        raise DataError(
+            f"time column '{column}' is in the unknown time zone {zone!r}",
+            where=source.label,
+            allowed="names such as UTC and Europe/Berlin, offsets such as +02:00",
+        ) from None
 
 
 def _all_match(texts: pa.Array, form: str) -> bool:
