@@ -90,4 +90,4 @@ def _forecast(file: ForecastSession, panel: Panel, origins: Tensor, far: FarValu
     history, horizon = file.metadata.history, file.metadata.horizon
     batch = batch_from(panel, origins - history + 1, history, horizon)
     far.count(batch)
-    return file.forecast(window_inputs(batch, torch.arange(len(origins)), file.metadata))
+    return file.finite_forecast(window_inputs(batch, torch.arange(len(origins)), file.metadata))
