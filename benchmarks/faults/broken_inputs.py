@@ -14,7 +14,7 @@ from shutil import copytree, rmtree
 
 import torch
 
-from faults.broken import graphs, run_files, settings, tables, tensors, tiny
+from faults.broken import graphs, pages, run_files, settings, tables, tensors, tiny
 from faults.broken.case import Case
 from faults.broken.judge import problems
 from faults.broken.trial import tried
@@ -34,7 +34,7 @@ _USED_BY_COMMANDS = (
     "qat_tft.training.job",
 )
 """What commands import when they run: imported once, before processes are forked."""
-_WITHOUT_FILES = (tables, settings, tensors)
+_WITHOUT_FILES = (pages, tables, settings, tensors)
 _KINDS = (*_WITHOUT_FILES, run_files, graphs)
 _SECONDS_TO_TRAIN = 300.0
 

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
-from faults.broken import bytes as damaged
+from faults.broken import byte_damage as damaged
 from faults.broken.case import (
     BACKTEST,
     CHECK,
@@ -27,7 +27,7 @@ from faults.broken.case import (
     edit,
     put,
 )
-from faults.broken.run_files import _one_value
+from faults.broken.json_damage import one_value
 
 Change = Callable[[ModelProto], object]
 _KEY = "qat_tft"
@@ -45,7 +45,7 @@ def cases(drawn: random.Random) -> Cases:
         yield _case(name, drawn.choice(_READERS), _changed(change))
     for number in range(20):
         seed = drawn.getrandbits(32)
-        damage = _changed(_with_metadata(lambda text, seed=seed: _one_value(seed)(text.encode()).decode()))
+        damage = _changed(_with_metadata(lambda text, seed=seed: one_value(seed)(text.encode()).decode()))
         yield _case(f"value {number} of the metadata (seed {seed})", drawn.choice(_READERS), damage)
     for name, change in _texts().items():
         yield _case(f"metadata: {name}", drawn.choice(_READERS), _changed(_with_metadata(change)))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from faults.broken import bytes as damaged
+from faults.broken import byte_damage as damaged
 from faults.broken.case import (
     BACKTEST,
     CHECK,
@@ -29,6 +29,7 @@ from faults.broken.case import (
     edit,
     put,
 )
+from faults.broken.json_damage import one_value
 
 _VALUES_EACH = {"preprocessing.json": 25, "results.json": 15, "check.json": 10}
 _READERS: dict[str, tuple[Command, ...]] = {
@@ -52,25 +53,6 @@ _WHOLE_FILES = {
     "a pickle": b"cos\nsystem\n(S'touch executed'\ntR.",
     "NaN": '{"format": NaN}',
 }
-_VALUES: tuple[Any, ...] = (
-    None,
-    True,
-    -1,
-    2**70,
-    1e308,
-    float("nan"),
-    float("inf"),
-    "",
-    "\x1b[31m\nerror: forged",
-    "\ud800",
-    [],
-    [[[]]],
-    {},
-    {"\x1b[31m": {"\x07": None}},
-    [1, "two", None],
-    "n" * 100_000,
-)
-Path_ = tuple[str | int, ...]
 
 
 def cases(drawn: random.Random) -> Cases:
@@ -84,7 +66,7 @@ def cases(drawn: random.Random) -> Cases:
             yield _case(f"{file}, damage {number}: {name}", drawn.choice(readers), edit(f"{RUN}/{file}", change))
         for number in range(_VALUES_EACH[file]):
             seed = drawn.getrandbits(32)
-            damage = edit(f"{RUN}/{file}", _one_value(seed))
+            damage = edit(f"{RUN}/{file}", one_value(seed))
             yield _case(f"{file}, value {number} (seed {seed})", drawn.choice(readers), damage)
     yield from _of_other_versions(drawn)
     yield from _of_pointers()
@@ -95,42 +77,7 @@ def _case(name: str, command: Command, damage: Damage) -> Case:
     return Case(name, command, damage, (0, 1, 2) if command is CHECK else DONE_OR_REFUSED)
 
 
-def _one_value(seed: int) -> damaged.Change:
-    """Put another value at one place of a JSON text, or drop it."""
-
-    def change(content: bytes) -> bytes:
-        drawn, value = random.Random(seed), json.loads(content)
-        place = drawn.choice(sorted(_places(value), key=str))
-        other = drawn.choice((*_VALUES, _DROPPED))
-        return json.dumps(_with(value, place, other)).encode()
-
-    return change
-
-
-_DROPPED = object()
-
-
-def _places(value: Any, above: Path_ = ()) -> list[Path_]:
-    """Every place of a JSON value below its root."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    found: list[Path_] = []
-    for key, inner in items:
-        found += [(*above, key), *_places(inner, (*above, key))]
-    return found
-
-
-def _with(value: Any, place: Path_, other: Any) -> Any:
-    inner = value
-    for key in place[:-1]:
-        inner = inner[key]
-    if other is _DROPPED:
-        del inner[place[-1]]
-    else:
-        inner[place[-1]] = other
-    return value
-
-
-def json_edit(path: str, change: Callable[[Any], object]) -> Damage:
+def _json_edit(path: str, change: Callable[[Any], object]) -> Damage:
     """Change the value of a JSON file in place."""
 
     def on_text(content: bytes) -> bytes:
@@ -162,7 +109,7 @@ def _of_other_versions(drawn: random.Random) -> Cases:
         "another schema": lambda value: value["schema"].update(target="wind"),
     }
     for name, change in changes.items():
-        damage = json_edit(f"{RUN}/preprocessing.json", change)
+        damage = _json_edit(f"{RUN}/preprocessing.json", change)
         command = drawn.choice((SENSITIVITY, CHECK, BACKTEST))
         yield _case(f"preprocessing.json with {name}", command, damage)
 

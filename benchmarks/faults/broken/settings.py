@@ -6,7 +6,7 @@ import os
 import random
 from pathlib import Path
 
-from faults.broken import bytes as damaged
+from faults.broken import byte_damage as damaged
 from faults.broken.case import (
     BACKTEST,
     CHECK,

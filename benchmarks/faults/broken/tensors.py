@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from faults.broken import bytes as damaged
+from faults.broken import byte_damage as damaged
 from faults.broken.case import (
     CHECK,
     QUANTIZE,
