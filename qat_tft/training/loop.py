@@ -182,6 +182,9 @@ class Phase:
 
     def _restore(self, saved: SavedState) -> None:
         saved.require_like(self.model)
+        done = self.position.step_in_epoch
+        if done > self.steps_per_epoch:
+            raise ValueError(f"{done} steps of an epoch that has {self.steps_per_epoch}")
         self.model.load_state_dict(saved.model)
         self.best = saved.best
         self.plan.figures.remember(saved.figures)

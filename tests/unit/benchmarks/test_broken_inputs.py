@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
 import subprocess
@@ -17,7 +18,7 @@ SOME = """
 import json, sys
 from pathlib import Path
 from faults import broken_inputs
-tally = broken_inputs.measure(Path(sys.argv[1]), seed=1, share=0.02, exported=False)
+tally = broken_inputs.measure(Path(sys.argv[1]), seed=1, share=0.015, exported=False)
 print(json.dumps([tally.tried, tally.failures]))
 """
 Program = Callable[[Sequence[str]], int]
@@ -30,7 +31,7 @@ def test_some_broken_inputs_are_handled(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
     tried, failures = json.loads(done.stdout)
     assert failures == []
-    assert tried >= 8
+    assert tried >= 5
 
 
 def test_there_are_hundreds_of_inputs_and_a_seed_gives_the_same_ones(benchmark_named) -> None:
@@ -58,6 +59,7 @@ def fail_uncaught(words: Sequence[str]) -> int:
 
 
 def crash(words: Sequence[str]) -> int:
+    faulthandler.disable()  # the test runner's would print into its own output
     os.abort()
 
 
@@ -112,8 +114,8 @@ def judged(benchmark_named, tmp_path: Path) -> Callable[..., str]:
     (tmp_path / "data.parquet").write_text("no Parquet")
     command = case.command("predict", "out.parquet")
 
-    def run(program: Program) -> str:
-        outcome = trial.tried(command.words, tmp_path, program=program, limit=5.0)
+    def run(program: Program, limit: float = 60.0) -> str:
+        outcome = trial.tried(command.words, tmp_path, program=program, limit=limit)
         return judge.problems(case.Case("text", command, lambda _: None), outcome)
 
     return run
@@ -129,7 +131,6 @@ def test_a_refusal_and_a_result_are_right(judged, program: Program) -> None:
     [
         pytest.param(fail_uncaught, "Traceback", id="traceback"),
         pytest.param(crash, "ended by signal 6", id="crash"),
-        pytest.param(sleep, "not done after", id="too long"),
         pytest.param(say_twice, "2 messages", id="two messages"),
         pytest.param(say_nothing, "0 messages", id="no message"),
         pytest.param(fail_a_check, "exit code 1, not 0 or 2", id="exit code"),
@@ -142,3 +143,7 @@ def test_a_refusal_and_a_result_are_right(judged, program: Program) -> None:
 )
 def test_every_way_to_mishandle_an_input_is_noticed(judged, program: Program, said: str) -> None:
     assert said in judged(program)
+
+
+def test_a_program_that_takes_too_long_is_ended_and_noticed(judged) -> None:
+    assert "not done after" in judged(sleep, limit=0.5)
