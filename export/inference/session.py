@@ -1,8 +1,9 @@
 """Forecasts from an ONNX file alone, with onnxruntime and numpy: nothing here needs torch."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from qat_tft.export.metadata import LEAST_BATCH, OUTPUT, InputSpec, ModelMetadat
 Array = npt.NDArray[np.generic]
 Quantiles = npt.NDArray[np.float32]
 
+Read = TypeVar("Read")
 Signature = dict[str, tuple[str, tuple[int | str, ...]]]
 
 _FATAL_ONLY = 4  # errors are raised, and told once
@@ -46,7 +48,7 @@ class ForecastSession:
         self.path = Path(path)
         self.threads = threads
         self._session = _open(self.path, optimized, threads, optimized_graph)
-        properties = self._session.get_modelmeta().custom_metadata_map
+        properties = self._decoded(lambda: self._session.get_modelmeta().custom_metadata_map)
         self.metadata = ModelMetadata.from_properties(properties, self.path)
         self.inputs = self.metadata.inputs()
 
@@ -116,7 +118,16 @@ class ForecastSession:
     def signature(self) -> tuple[Signature, Signature]:
         """Inputs and outputs as the file's graph declares them: name to element type and shape."""
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        return _signature(inputs), _signature(outputs)
+        return self._decoded(lambda: (_signature(inputs), _signature(outputs)))
+
+    def _decoded(self, read: Callable[[], Read]) -> Read:
+        """Return texts of the file: onnxruntime takes any bytes for them, and decodes them when they are asked for."""
+        try:
+            return read()
+        except UnicodeDecodeError as error:
+            raise OnnxFileError(
+                f"a text in it is not UTF-8 ({error})", where=str(self.path), next_step=_AGAIN
+            ) from None
 
 
 def session_options(*, optimized: bool, threads: int | None) -> ort.SessionOptions:

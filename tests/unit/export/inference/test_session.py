@@ -129,3 +129,15 @@ def test_what_onnxruntime_raises_it_does_not_print_as_well(persistence_file: Pat
     with pytest.raises(OnnxFileError, match="cannot run this file"):
         file.forecast(inputs_for(file.metadata, 2))
     assert capfd.readouterr().err == ""
+
+
+def test_metadata_that_are_no_text_are_refused(persistence_file: Path) -> None:
+    persistence_file.write_bytes(persistence_file.read_bytes().replace(b"2.13.0", b"\xff.13.0"))
+    with pytest.raises(OnnxFileError, match="not UTF-8"):
+        ForecastSession(persistence_file)
+
+
+def test_an_input_whose_name_is_no_text_is_refused(persistence_file: Path) -> None:
+    persistence_file.write_bytes(persistence_file.read_bytes().replace(b"static_category", b"static_categor\xff"))
+    with pytest.raises(OnnxFileError, match=r"not UTF-8|cannot load"):
+        ForecastSession(persistence_file).signature()
