@@ -4,25 +4,45 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from qat_tft.config.data import DataConfig
+from qat_tft.config.fields import choices
 from qat_tft.data.preparation import NO_PREPARATION, Preparation
 from qat_tft.errors import OnnxFileError, SchemaError
 from qat_tft.quantization.products import Products
 from qat_tft.schema import Group, GroupSize, Schema
+from qat_tft.texts import parse_json
 
 METADATA_KEY = "qat_tft"
 FORMAT_VERSION = 1
 SERIES_INPUT = "series"
 OUTPUT = "quantiles"
 BATCH = "batch"
+LEAST_BATCH = 1
+"""The smallest batch of every file: an LSTM of onnxruntime ends the process where it gets no row."""
 FAR_OUTSIDE = 20.0
 """Training deviations from the training mean beyond which a value is called far outside."""
 
 _NEEDS = {8: "1.18", 4: "1.23", 2: "1.24"}
 """Fewest bits of a stored weight to the first onnxruntime that casts tensors of so many (docs/decisions/043)."""
+
+_ALWAYS = (
+    "kind",
+    "vocabularies",
+    "series",
+    "quantiles",
+    "history",
+    "horizon",
+    "target",
+    "quantized_layers",
+    "weights",
+    "versions",
+)
+_LATER = ("lstm", "products", "low_bits", "packed", "target_transform", "fills", "usual")
+"""Fields that are in every file, and those that files of earlier versions may lack."""
 
 Precision = Literal["fp32", "int8"]
 LstmForm = Literal["weights", "dynamic"]
@@ -32,9 +52,10 @@ Store = Literal["packed", "int8"]
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One input of the file: its name, its element type and its shape with ``batch`` for the free dimension.
+    """One input of the file: its name, its element type and its shape.
 
     Attributes:
+        shape: ``batch`` stands for the free dimension, which is at least ``LEAST_BATCH``.
         columns: the data columns along the last dimension; empty for ``series``.
     """
 
@@ -113,6 +134,7 @@ class ModelMetadata:
                 "low_bits": dict(self.low_bits),
                 "packed": self.packed,
                 "needs_onnxruntime": self.needs_onnxruntime,
+                "least_batch": LEAST_BATCH,
                 "quantized_layers": list(self.quantized_layers),
                 "float_layers": [{"name": name, "reason": reason} for name, reason in self.float_layers],
                 "weights": self.weights,
@@ -134,10 +156,10 @@ class ModelMetadata:
             OnnxFileError: it is not JSON, lacks a key, or was written by a later qat-tft.
         """
         try:
-            fields = json.loads(text)
+            fields = parse_json(text)
             _refuse_other_versions(fields, where)
             return cls._from_fields(fields)
-        except (json.JSONDecodeError, KeyError, TypeError, ValueError, ValidationError, SchemaError) as error:
+        except (KeyError, TypeError, AttributeError, ValueError, ValidationError, SchemaError) as error:
             raise OnnxFileError(
                 f"the metadata of the file is damaged ({type(error).__name__}: {_first_line(error)})",
                 where=str(where),
@@ -158,35 +180,16 @@ class ModelMetadata:
 
     @classmethod
     def _from_fields(cls, fields: Any) -> "ModelMetadata":
-        kind, lstm, products = fields["kind"], fields.get("lstm", "weights"), fields.get("products", "integer")
-        if kind not in get_args(Precision) or lstm not in get_args(LstmForm) or products not in get_args(Products):
-            raise ValueError(f"kind {kind!r}, lstm {lstm!r}, products {products!r}")
-        series = fields["series"]
-        return cls(
-            kind=kind,
-            schema=Schema.model_validate(fields["schema"]),
-            vocabularies={column: tuple(values) for column, values in fields["vocabularies"].items()},
-            series=None if series is None else tuple(tuple(name) for name in series),
-            quantiles=tuple(float(quantile) for quantile in fields["quantiles"]),
-            history=int(fields["history"]),
-            horizon=int(fields["horizon"]),
-            target=fields["target"],
-            lstm=lstm,
-            products=products,
-            low_bits={name: int(bits) for name, bits in fields.get("low_bits", {}).items()},
-            packed=bool(fields.get("packed", False)),
-            quantized_layers=tuple(fields["quantized_layers"]),
-            float_layers=tuple((layer["name"], layer["reason"]) for layer in fields["float_layers"]),
-            weights=fields["weights"],
-            versions=dict(fields["versions"]),
-            preparation=Preparation.from_json(fields.get("preparation") or {}),
-            target_transform=fields.get("target_transform", "none"),
-            fills={column: tuple(map(float, means)) for column, means in fields.get("fills", {}).items()},
-            usual={
-                column: tuple((float(low), float(high)) for low, high in limits)
-                for column, limits in fields.get("usual", {}).items()
-            },
-        )
+        given = {
+            **{name: fields[name] for name in _ALWAYS},
+            **{name: fields[name] for name in _LATER if name in fields},
+            "schema": Schema.model_validate(fields["schema"]),
+            "float_layers": [(layer["name"], layer["reason"]) for layer in fields["float_layers"]],
+            "preparation": Preparation.from_json(fields.get("preparation") or {}),
+        }
+        made: ModelMetadata = TypeAdapter(cls).validate_python(given)
+        _refuse_unusable(made)
+        return made
 
     @property
     def bits(self) -> int:
@@ -240,6 +243,28 @@ def _refuse_other_versions(fields: Any, where: str | Path) -> None:
             where=str(where),
             next_step="Install the newer qat-tft that wrote it, or export it again with this one.",
         )
+
+
+def _refuse_unusable(metadata: ModelMetadata) -> None:
+    """Raise a ValueError where fields of the right types do not go together."""
+    shortest = metadata.preparation.min_history or metadata.history
+    if min(metadata.history, metadata.horizon, shortest) < 1 or shortest > metadata.history:
+        raise ValueError(f"history {metadata.history}, horizon {metadata.horizon}, shortest history {shortest}")
+    levels = metadata.quantiles
+    if not levels or list(levels) != sorted(set(levels)) or not 0.0 < levels[0] <= levels[-1] < 1.0:
+        raise ValueError(f"quantiles {list(levels)}")
+    if set(metadata.vocabularies) != set(metadata.schema.category_columns):
+        raise ValueError("vocabularies of other columns than the schema's")
+    if metadata.series is not None and {len(name) for name in metadata.series} - {len(metadata.schema.id)}:
+        raise ValueError("series of other ids than the schema's")
+    if metadata.target_transform not in choices(DataConfig.model_fields["target_transform"].annotation):
+        raise ValueError(f"target_transform {metadata.target_transform!r}")
+    lengths = {1} if metadata.series is None else {1, len(metadata.series) + 1}
+    for what, by_column in (("fills", metadata.fills), ("usual", metadata.usual)):
+        if set(by_column) - set(metadata.schema.real_columns) or {len(one) for one in by_column.values()} - lengths:
+            raise ValueError(f"{what} of other columns or series than the schema's")
+    if set(metadata.low_bits.values()) - set(_NEEDS):
+        raise ValueError(f"low_bits of {sorted(set(metadata.low_bits.values()))}")
 
 
 def _first_line(error: Exception) -> str:

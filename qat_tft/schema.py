@@ -1,6 +1,5 @@
 """Column names, roles and kinds: the one source of tensor sizes, input names and their order."""
 
-import tomllib
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from qat_tft.errors import SchemaError
+from qat_tft.texts import parse_toml, read_text
 
 GroupName = Literal["static", "historical", "future"]
 
@@ -240,13 +240,15 @@ class Schema(BaseModel):
     def from_toml(cls, text: str, where: str | Path = "schema") -> "Schema":
         """Read a schema; anything malformed is a SchemaError that names ``where`` and the key."""
         try:
-            return cls.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
+            values = parse_toml(text)
+        except ValueError as error:
             raise SchemaError(
                 f"this is not TOML: {error}",
                 where=str(where),
                 next_step="`qat-tft inspect FILE --write-schema schema.toml` writes one to start from.",
             ) from None
+        try:
+            return cls.model_validate(values)
         except ValidationError as error:
             raise SchemaError(_first_problem(error), where=str(where), allowed=_ALLOWED_KEYS) from None
         except SchemaError as error:
@@ -256,7 +258,7 @@ class Schema(BaseModel):
     def read(cls, path: str | Path) -> "Schema":
         """Read a schema file; a missing or unreadable one is a SchemaError."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(Path(path))
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
             raise SchemaError(

@@ -97,4 +97,4 @@ def _forecast(file: ForecastSession, panel: Panel, origins: Tensor, far: FarValu
     batch = batch_from(panel, first, history, horizon)
     require_values(panel, batch, first)
     far.count(batch)
-    return file.forecast(window_inputs(batch, torch.arange(len(origins)), file.metadata))
+    return file.finite_forecast(window_inputs(batch, torch.arange(len(origins)), file.metadata))

@@ -239,7 +239,7 @@ class _FileForecast:
 
     def __call__(self, batch: Batch, first_rows: Tensor) -> Tensor:
         inputs = window_inputs(batch, torch.arange(len(batch.target)), self._file.metadata)
-        return torch.from_numpy(self._file.forecast(inputs))
+        return torch.from_numpy(self._file.finite_forecast(inputs))
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Forecasts from an ONNX file alone, with onnxruntime and numpy: nothing here needs torch."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,16 +12,17 @@ import onnxruntime as ort
 from qat_tft.data.category_text import NULL_CATEGORY, category_text
 from qat_tft.data.vocabulary import Vocabulary
 from qat_tft.errors import DataError, OnnxFileError
-from qat_tft.export.metadata import OUTPUT, InputSpec, ModelMetadata
+from qat_tft.export.metadata import LEAST_BATCH, OUTPUT, InputSpec, ModelMetadata
 
 Array = npt.NDArray[np.generic]
 Quantiles = npt.NDArray[np.float32]
 
+Read = TypeVar("Read")
 Signature = dict[str, tuple[str, tuple[int | str, ...]]]
 
-_ERRORS_ONLY = 3
+_FATAL_ONLY = 4  # errors are raised, and told once
 _AGAIN = "It is damaged or not an ONNX file: export it again with `qat-tft export`."
-_NEEDED = re.compile(rb'"needs_onnxruntime": "(\d+\.\d+)"')
+_NEEDED = re.compile(rb'"needs_onnxruntime": "(\d{1,9}\.\d{1,9})"')
 
 
 class ForecastSession:
@@ -47,7 +49,7 @@ class ForecastSession:
         self.path = Path(path)
         self.threads = threads
         self._session = _open(self.path, optimized, threads, optimized_graph)
-        properties = self._session.get_modelmeta().custom_metadata_map
+        properties = self._decoded(lambda: self._session.get_modelmeta().custom_metadata_map)
         self.metadata = ModelMetadata.from_properties(properties, self.path)
         self.inputs = self.metadata.inputs()
 
@@ -81,6 +83,18 @@ class ForecastSession:
             ) from error
         return np.asarray(quantiles, dtype=np.float32)
 
+    def finite_forecast(self, arrays: Mapping[str, Array]) -> Quantiles:
+        """As ``forecast``, with an OnnxFileError where an answer is NaN or infinite: weights of a damaged file."""
+        quantiles = self.forecast(arrays)
+        if not np.isfinite(quantiles).all():
+            row, step, level = np.argwhere(~np.isfinite(quantiles))[0]
+            raise OnnxFileError(
+                f"the file forecasts {quantiles[row, step, level]} for step {step + 1}",
+                where=str(self.path),
+                next_step="Its weights are damaged, or the data far from those of its training: `qat-tft check` tells",
+            )
+        return quantiles
+
     def encode(self, column: str, values: Iterable[object]) -> npt.NDArray[np.int64]:
         """Codes of a category column's values; a value that training never saw has code 0.
 
@@ -104,13 +118,22 @@ class ForecastSession:
     def signature(self) -> tuple[Signature, Signature]:
         """Inputs and outputs as the file's graph declares them: name to element type and shape."""
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
-        return _signature(inputs), _signature(outputs)
+        return self._decoded(lambda: (_signature(inputs), _signature(outputs)))
+
+    def _decoded(self, read: Callable[[], Read]) -> Read:
+        """Return texts of the file: onnxruntime takes any bytes for them, and decodes them when they are asked for."""
+        try:
+            return read()
+        except UnicodeDecodeError as error:
+            raise OnnxFileError(
+                f"a text in it is not UTF-8 ({error})", where=str(self.path), next_step=_AGAIN
+            ) from None
 
 
 def session_options(*, optimized: bool, threads: int | None) -> ort.SessionOptions:
-    """How every file of ours is run: with all of onnxruntime's optimizations or none, and only errors are told."""
+    """How every file of ours is run: with all optimizations of onnxruntime or none; errors are raised, not printed."""
     options = ort.SessionOptions()
-    options.log_severity_level = _ERRORS_ONLY
+    options.log_severity_level = _FATAL_ONLY
     level = ort.GraphOptimizationLevel
     options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
     if threads is not None:
@@ -177,11 +200,11 @@ def _refuse_unlike(arrays: Mapping[str, Array], specs: tuple[InputSpec, ...]) ->
     for spec in specs:
         array = arrays[spec.name]
         shape = (batch, *spec.shape[1:])
-        if array.dtype != np.dtype(spec.dtype) or array.shape != shape or batch == 0:
+        if array.dtype != np.dtype(spec.dtype) or array.shape != shape or batch < LEAST_BATCH:
             raise DataError(
                 f"input '{spec.name}' is {array.dtype} of shape {array.shape}",
                 allowed=f"{spec.dtype} of shape ({', '.join(str(size) for size in spec.shape)}), "
-                "with the same batch size, at least 1, for every input",
+                f"with the same batch size, at least {LEAST_BATCH}, for every input",
             )
 
 

@@ -1,16 +1,23 @@
-"""All printing of the command line: results to standard output, everything else to standard error."""
+"""All printing of the command line: results to standard output, everything else to standard error.
+
+What is printed holds names out of the user's data, which may be anything: none of their characters reaches the terminal
+as a command, and none of their lines looks like a message of ours.
+"""
 
 import json as json_text
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from qat_tft.cli.display.narrow import fitting
 from qat_tft.cli.streams import holdable, is_unicode
+from qat_tft.texts import COMMANDS, shown
 
 
 class _Readable(Console):
@@ -21,7 +28,7 @@ class _Readable(Console):
         return super().render_str(holdable(text, self.encoding), **how)
 
 
-# What is printed holds names out of the user's data: "[/x]" and ":x:" in them are text, not markup or emoji.
+# "[/x]" and ":x:" in names are text, not markup or emoji.
 _output = _Readable(soft_wrap=False, markup=False, emoji=False)
 _unlimited = _Readable(width=10_000, soft_wrap=False, markup=False, emoji=False)
 _messages = _Readable(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
@@ -47,9 +54,20 @@ def emit(result: Result, *, json: bool) -> None:
     for part in result.tables():
         if isinstance(part, Table):
             console = _output if _is_limited() else _unlimited
-            console.print(fitting(part, console), crop=False)
+            console.print(_Shown(fitting(part, console)), crop=False)
         else:
-            _output.print(part, crop=False)
+            _output.print(_Shown(part), crop=False)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """A renderable without the commands to a terminal that its names may hold."""
+
+    part: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for segment in console.render(self.part, options):
+            yield segment if segment.control else Segment(shown(segment.text), segment.style)
 
 
 def _is_limited() -> bool:
@@ -60,18 +78,18 @@ def _is_limited() -> bool:
 def emit_json(value: dict[str, Any]) -> None:
     """Print one JSON object on standard output, not wrapped and not coloured; in ASCII where that is not Unicode."""
     text = json_text.dumps(value, indent=2, allow_nan=False, ensure_ascii=not is_unicode(_output.encoding))
-    print(text, file=_output.file, flush=True)
+    print(COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text), file=_output.file, flush=True)
 
 
 def note(text: str) -> None:
     """Print a line of progress or advice on standard error; never part of a result."""
-    _messages.print(text)
+    _messages.print(shown(text, one_line=True))
 
 
 def error(text: str) -> None:
     """Print the message of an error on standard error."""
     _messages.print("error: ", end="", style="bold red")
-    _messages.print(text)
+    _messages.print(shown(text, one_line=True))
 
 
 def messages() -> Console:

@@ -65,7 +65,10 @@ _NUMBERS = re.compile(r"[\s\d.,eE+-]*")
 
 Fraction = Annotated[float, Field(ge=0.0, lt=1.0)]
 Quantile = Annotated[float, Field(gt=0.0, lt=1.0)]
-PositiveInt = Annotated[int, Field(ge=1)]
+LARGEST = 2**63 - 1
+"""The largest whole number that a setting may have: libraries count in it."""
+PositiveInt = Annotated[int, Field(ge=1, le=LARGEST)]
+Count = Annotated[int, Field(ge=0, le=LARGEST)]
 Moment = Annotated[str, BeforeValidator(_moment_text), Metavar("TIME")]
 """A time as text: ISO 8601, or the whole number of a step. TOML's own dates and numbers are taken as well."""
 Names = Annotated[tuple[str, ...], BeforeValidator(_split_names), Metavar("NAME,NAME,...")]

@@ -4,11 +4,13 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from qat_tft.config.fields import Fraction, PositiveInt, Quantiles, Section
+from qat_tft.config.fields import Count, Fraction, PositiveInt, Quantiles, Section
 from qat_tft.model.forms import KNOTS, LEAST_KNOTS, SelectionForm, variables_together
 
 Normalization = Literal["window", "series", "global"]
 PathChoice = Literal["auto", "ridge", "last-value", "seasonal-naive", "off"]
+
+MOST_LAYERS, MOST_KNOTS = 100, 2**16  # beyond any use, and within what can be built
 
 
 class ModelConfig(Section):
@@ -23,12 +25,19 @@ class ModelConfig(Section):
     heads: PositiveInt = Field(default=4, description="attention heads; must divide hidden")
     dropout: Fraction = Field(default=0.1, description="dropout probability")
     quantiles: Quantiles = Field(default=(0.1, 0.5, 0.9), description="quantiles to forecast, ascending")
-    encoder_layers: int = Field(default=0, ge=0, description="gated layers after each selection; 0: as in the paper")
+    encoder_layers: int = Field(
+        default=0, ge=0, le=MOST_LAYERS, description="gated layers after each selection; 0: as in the paper"
+    )
     selection: SelectionForm = Field(
         default="tabulated",
         description="selection networks: tabulated (each variable's GRN at knots), or exact (at every row)",
     )
-    knots: int = Field(default=KNOTS, ge=LEAST_KNOTS, description="knots of each real variable in tabulated selection")
+    knots: int = Field(
+        default=KNOTS,
+        ge=LEAST_KNOTS,
+        le=MOST_KNOTS,
+        description="knots of each real variable in tabulated selection",
+    )
     selection_chunk: PositiveInt | None = Field(
         default=None, description="variables a selection network computes at once; none: what suits its form"
     )
@@ -52,8 +61,8 @@ class ModelConfig(Section):
         default=None,
         description="give the network the scale of a normalized window as a static input; none: with several series",
     )
-    seasonal_difference: int = Field(
-        default=0, ge=0, description="forecast the target's change over this many rows, 0: its level"
+    seasonal_difference: Count = Field(
+        default=0, description="forecast the target's change over this many rows, 0: its level"
     )
 
     @model_validator(mode="after")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, cast
 from pydantic import BeforeValidator, Field, model_validator
 
 from qat_tft.checkpointing.budget import parse_memory
-from qat_tft.config.fields import Fraction, MemoryAmount, Names, PositiveInt, Section, Share
+from qat_tft.config.fields import Count, Fraction, MemoryAmount, Names, PositiveInt, Section, Share
 from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.bits import BitLayout, Bits, parse_layers
 from qat_tft.quantization.products import Products, products_for
@@ -52,7 +52,7 @@ class QuantizationConfig(Section):
     qat_selection: SelectionForm | None = Field(
         default=None, description="selection networks in QAT and in the INT8 file: tabulated or exact; none: as trained"
     )
-    qat_epochs: int = Field(default=3, ge=0, description="quantization-aware epochs; 0: calibration only (PTQ)")
+    qat_epochs: Count = Field(default=3, description="quantization-aware epochs; 0: calibration only (PTQ)")
     qat_learning_rate: float | None = Field(
         default=None, gt=0.0, description="peak learning rate of the QAT epochs; none: half of --learning-rate"
     )

@@ -1,6 +1,5 @@
 """The configuration of a run: its sections together, checked as a whole; read from and written to TOML."""
 
-import tomllib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Self
@@ -16,6 +15,7 @@ from qat_tft.config.training import ModeName, TrainingConfig
 from qat_tft.errors import ConfigError
 from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.products import Products
+from qat_tft.texts import parse_toml, read_text
 
 DEMO: dict[str, dict[str, Any]] = {
     "data": {"validation_from": "2012-10-12", "test_from": "2012-12-11"},
@@ -179,8 +179,8 @@ def read_toml(text: str, *, where: str) -> dict[str, Any]:
         ConfigError: the text is not TOML.
     """
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as broken:
+        return parse_toml(text)
+    except ValueError as broken:
         raise ConfigError(f"not TOML: {broken}", where=where, next_step="Fix that line") from None
 
 
@@ -191,7 +191,7 @@ def read_config_file(path: str | Path) -> dict[str, Any]:
         ConfigError: the file cannot be read or is not TOML.
     """
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = read_text(Path(path))
     except (OSError, UnicodeDecodeError) as failure:
         reason = getattr(failure, "strerror", None) or "not UTF-8 text"
         raise ConfigError(f"cannot read the configuration: {reason}", where=str(path)) from None

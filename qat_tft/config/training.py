@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.segments import parse_segments, segments_of
-from qat_tft.config.fields import Fraction, MemoryAmount, Names, PositiveInt, Section
+from qat_tft.config.fields import Count, Fraction, MemoryAmount, Names, PositiveInt, Section
 
 ModeName = Literal["off", "aggressive", "full"]
 
@@ -19,7 +19,7 @@ class TrainingConfig(Section):
         {"warmup", "weight_decay", "gradient_clip", "averaging", "validation_windows", "test_windows"}
     )
 
-    epochs: int = Field(default=10, ge=0, description="floating-point epochs")
+    epochs: Count = Field(default=10, description="floating-point epochs")
     batch_size: PositiveInt = Field(default=64, description="windows per batch")
     batches_per_epoch: PositiveInt | None = Field(
         default=None, description="batches per epoch; none: every window once"

@@ -4,6 +4,7 @@ The calendar is imported where there are calendar features: it brings numpy and 
 every command line.
 """
 
+import re
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -14,6 +15,8 @@ from qat_tft.data.missing import MissingPolicies
 from qat_tft.errors import SchemaError
 from qat_tft.plain import Plain
 from qat_tft.schema import PRESENT, Schema
+
+_WEEK = re.compile(r"(?=.*1)[01]{7}")
 
 DuplicatePolicy = Literal["error", "last", "mean"]
 GapPolicy = Literal["error", "ignore", "fill", "split"]
@@ -34,6 +37,12 @@ class TimeMeaning(Plain):
     zone: str
     week: str
     season: int
+
+    def __post_init__(self) -> None:
+        if self.week and not _WEEK.fullmatch(self.week):
+            raise ValueError(f"week is {self.week!r}; it is seven digits 0 and 1, not all of them 0")
+        if self.season < 1:
+            raise ValueError(f"season is {self.season}; it is at least one row")
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,13 @@ class Preparation(Plain):
         for name, policies in (("duplicates", DuplicatePolicy), ("gaps", GapPolicy)):
             if getattr(self, name) not in get_args(policies):
                 raise ValueError(f"{name} is {getattr(self, name)!r}; it is one of {', '.join(get_args(policies))}")
+        if self.step is not None:
+            from qat_tft.data.time.steps import Unit
+
+            if self.step[0] not in tuple(Unit) or self.step[1] < 1:
+                raise ValueError(
+                    f"step is {self.step[1]} {self.step[0]!r}; it is one of {', '.join(Unit)}, at least one"
+                )
         if self.calendar:
             from qat_tft.data.time.calendar import parse_calendar
 

@@ -218,10 +218,23 @@ class Preprocessing:
                 preparation=Preparation.from_json(value.get("preparation") or {}),
                 transform=TargetTransform(value.get("target_transform", TargetTransform.NONE)),
             )
+            made._require_lengths()
             made.scaling(), made.group_sizes()
-        except (KeyError, TypeError, AttributeError, ValidationError, SchemaError) as error:
+        except (KeyError, TypeError, AttributeError, OverflowError, ValidationError, SchemaError) as error:
             raise ValueError(f"not the preprocessing of a run: {type(error).__name__} {error}") from None
         return made
+
+    def _require_lengths(self) -> None:
+        """Raise a ValueError where ids or statistics are not as many as the mode has series."""
+        if len(set(self.series)) != len(self.series) or any(len(ids) != len(self.schema.id) for ids in self.series):
+            raise ValueError("series that are there twice, or have other ids than the schema")
+        entries = 1 if self.mode is ScalingMode.GLOBAL else len(self.series) + 1
+        for group in self.schema.groups:
+            for column in group.real:
+                allowed = {1} if group.name == "static" else {1, entries}
+                lengths = {len(self.statistics[column].center), len(self.statistics[column].scale)}
+                if len(lengths) > 1 or not lengths <= allowed:
+                    raise ValueError(f"statistics of '{column}' for {max(lengths)} entries, not {max(allowed)}")
 
     def _check_schema(self, schema: Schema) -> None:
         if schema != self.schema:

@@ -1,5 +1,6 @@
 """From configuration to modules: the one place where settings become plain arguments."""
 
+import sys
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.config.run import RunConfig
 from qat_tft.config.training import TrainingConfig
 from qat_tft.data.preprocessing import Preprocessing
-from qat_tft.device import make_accelerator
+from qat_tft.device import free_bytes, make_accelerator
 from qat_tft.errors import ConfigError
 from qat_tft.model.frame import FramedTemporalFusionTransformer, FrameShape
 from qat_tft.model.seasonal import SeasonalTemporalFusionTransformer
@@ -32,8 +33,36 @@ def build_model(config: ModelConfig, preprocessing: Preprocessing, schema: Schem
         config: the shape.
         preprocessing: knows how wide each group is.
         schema: the schema that the preprocessing was fitted for.
+
+    Raises:
+        ConfigError: its weights would not fit into memory.
     """
-    return model_of_sizes(config, preprocessing.group_sizes(schema))
+    sizes = preprocessing.group_sizes(schema)
+    refuse_too_large(config, sizes)
+    return model_of_sizes(config, sizes)
+
+
+def refuse_too_large(config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> None:
+    """Check, on a model without memory, that the weights of a model fit into that of this machine.
+
+    Raises:
+        ConfigError: they do not; where memory is overcommitted, writing them would end the process.
+    """
+    try:
+        with torch.device("meta"):
+            model = model_of_sizes(config, sizes)
+        needed = sum(tensor.nbytes for tensor in (*model.parameters(), *model.buffers()))
+    except RuntimeError as failure:  # a size that 64 bits cannot count
+        if "overflow" not in str(failure):
+            raise
+        needed = sys.maxsize
+    free = free_bytes(torch.device("cpu"))
+    if needed > free:
+        raise ConfigError(
+            f"a model of hidden {config.hidden} has {needed / 2**30:,.1f} GiB of weights, {free / 2**30:,.1f} are free",
+            where="model.hidden",
+            next_step="Choose a smaller hidden, fewer knots or a shorter history",
+        )
 
 
 def model_of_sizes(config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> TemporalFusionTransformer:

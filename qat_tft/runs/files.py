@@ -9,6 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from qat_tft import texts
 from qat_tft.atomic import written_whole
 from qat_tft.errors import RunFolderError
 
@@ -62,7 +63,7 @@ def read_text(path: Path) -> str:
         RunFolderError: the file is missing or not text.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        return texts.read_text(path)
     except (OSError, UnicodeDecodeError) as failure:
         raise _cannot_read(path, failure) from None
 
@@ -86,11 +87,11 @@ def read_json(path: Path) -> dict[str, Any]:
         RunFolderError: the file is missing, cut short or no JSON object.
     """
     try:
-        value = json.loads(read_text(path))
+        value = texts.parse_json(read_text(path))
     except ValueError as broken:
-        raise RunFolderError(f"not JSON, or truncated: {broken}", where=str(path), next_step=_AGAIN) from None
+        raise RunFolderError(f"not JSON, or truncated: {broken}", where=str(path), next_step=RESTORE) from None
     if not isinstance(value, dict):
-        raise RunFolderError("not a JSON object", where=str(path), next_step=_AGAIN)
+        raise RunFolderError("not a JSON object", where=str(path), next_step=RESTORE)
     return value
 
 
@@ -108,18 +109,18 @@ def read_tensors(path: Path, *, kind: str) -> tuple[dict[str, torch.Tensor], dic
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as failure:
         raise RunFolderError(
-            f"truncated or not a safetensors file: {failure}", where=str(path), next_step=_AGAIN
+            f"truncated or not a safetensors file: {failure}", where=str(path), next_step=RESTORE
         ) from None
     if header.get("format") != FORMAT:
-        raise RunFolderError("not written by qat-tft", where=str(path), next_step=_AGAIN)
+        raise RunFolderError("not written by qat-tft", where=str(path), next_step=RESTORE)
     if header.get("kind") != kind:
         raise RunFolderError(
-            f"holds {header.get('kind')!r}, not {kind!r}", where=str(path), allowed=kind, next_step=_AGAIN
+            f"holds {header.get('kind')!r}, not {kind!r}", where=str(path), allowed=kind, next_step=RESTORE
         )
     return tensors, header
 
 
-_AGAIN = "Restore that file from a copy, or train again with `qat-tft train`"
+RESTORE = "Restore that file from a copy, or train again with `qat-tft train`"
 
 
 def _cannot_write(path: Path, failure: Exception) -> RunFolderError:
@@ -131,4 +132,4 @@ def _cannot_write(path: Path, failure: Exception) -> RunFolderError:
 
 def _cannot_read(path: Path, failure: Exception) -> RunFolderError:
     reason = getattr(failure, "strerror", None) or "not UTF-8 text"
-    return RunFolderError(f"cannot read: {reason}", where=str(path), next_step=_AGAIN)
+    return RunFolderError(f"cannot read: {reason}", where=str(path), next_step=RESTORE)

@@ -22,6 +22,7 @@ from qat_tft.quantization.prepare import QATTemporalFusionTransformer, ranges_of
 from qat_tft.quantization.ranges import Phase
 from qat_tft.runs import files, layout
 from qat_tft.runs.build import build_model, configured_qat_model
+from qat_tft.runs.check_windows import windows_of
 from qat_tft.runs.layout import LATEST, UNFINISHED, FileKind, WeightsKind
 from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
@@ -112,7 +113,12 @@ class RunFolder:
             raise RunFolderError(
                 "no finished run", where=str(root), next_step="Train one with `qat-tft train`, or name a run"
             )
-        return cls.open(Path(root) / files.read_text(pointer).strip())
+        name = files.read_text(pointer).strip()
+        if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+            raise RunFolderError(
+                "does not name a run", where=str(pointer), next_step="Name the run, or write its name there"
+            )
+        return cls.open(Path(root) / name)
 
     @classmethod
     def find(cls, run: str | None, root: str | Path) -> RunFolder:
@@ -297,19 +303,9 @@ class RunFolder:
         path = self.path / layout.CHECK_WINDOWS
         tensors, _ = files.read_tensors(path, kind="windows")
         try:
-            windows = Batch(**tensors)
-        except TypeError as problem:
-            raise RunFolderError(f"not the windows of this version: {problem}", where=str(path)) from None
-        for name, tensor in tensors.items():
-            kind = torch.int64 if name == "series" else torch.float32
-            if tensor.dtype != kind or len(tensor) != len(windows.target):
-                raise RunFolderError(
-                    f"{name} of the check windows is {tensor.dtype} of {len(tensor)} windows",
-                    where=str(path),
-                    allowed=f"{kind} of {len(windows.target)} windows, as many as have a target",
-                    next_step="Restore the folder from a copy, or train again with `qat-tft train`",
-                )
-        return windows
+            return windows_of(tensors, self.load_config().model, self.load_preprocessing())
+        except ValueError as problem:
+            raise RunFolderError(str(problem), where=str(path), next_step=files.RESTORE) from None
 
     def load_results(self) -> RunResults:
         """Return the results of the run.
@@ -328,28 +324,49 @@ class RunFolder:
         """Return what `qat-tft check` found, None where the run was not checked.
 
         Raises:
-            RunFolderError: check.json is cut short.
+            RunFolderError: check.json is cut short or not ours.
         """
         path = self.path / layout.CHECK
-        return files.read_json(path) if path.is_file() else None
+        if not path.is_file():
+            return None
+        report = files.read_json(path)
+        ratios = report.get("sqnr_db") or {}
+        numbers = ratios.values() if isinstance(ratios, dict) else [ratios]
+        if type(report.get("passed")) is not bool or not all(isinstance(one, int | float | None) for one in numbers):
+            raise RunFolderError("not the report of a check", where=str(path), next_step="Run `qat-tft check` again")
+        return report
 
     def read_weights(self, kind: WeightsKind) -> dict[str, torch.Tensor]:
         """Return the tensors of a weights file as they stand there.
 
         Raises:
-            RunFolderError: the file is missing, cut short, not ours, or of another kind.
+            RunFolderError: the file is missing, cut short, not ours, of another kind, or holds NaN or infinity.
         """
-        return files.read_tensors(self.weights_file(kind), kind=kind)[0]
+        path = self.weights_file(kind)
+        tensors, _ = files.read_tensors(path, kind=kind)
+        for name, tensor in tensors.items():
+            if not bool(torch.isfinite(tensor).all()):
+                raise RunFolderError(f"{name!r} holds NaN or infinity", where=str(path), next_step=files.RESTORE)
+        return tensors
 
     def _put_weights(self, kind: WeightsKind, model: nn.Module, tensors: dict[str, torch.Tensor]) -> None:
         path = self.weights_file(kind)
+        types = {name: tensor.dtype for name, tensor in model.state_dict().items()}
+        unlike = [name for name, tensor in tensors.items() if tensor.dtype != types.get(name, tensor.dtype)]
+        if unlike:
+            raise RunFolderError(
+                f"{unlike[0]!r} is of type {tensors[unlike[0]].dtype}",
+                where=str(path),
+                allowed=str(types[unlike[0]]),
+                next_step=files.RESTORE,
+            )
         try:
             model.load_state_dict(tensors)
         except RuntimeError as mismatch:
             raise RunFolderError(
                 f"the weights do not fit config.toml: {str(mismatch).splitlines()[-1].strip()}",
                 where=str(path),
-                next_step="Restore the folder from a copy, or train again with `qat-tft train`",
+                next_step=files.RESTORE,
             ) from None
 
 

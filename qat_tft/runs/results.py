@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter, ValidationError
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -26,6 +27,8 @@ _NOTICEABLE = 5e-4
 """Share of q-risk below which two forecasts are called equally good: it would be printed as 0.0 %."""
 _WORTH_WINNING_BACK = 5e-3
 """Share of the mean q-risk below which what calibration loses is no loss to speak of."""
+_MODELS = {"fp32", "ptq", "qat"}
+_SAVED = ("windows", "without_bytes", "with_bytes", "saved")
 _TO_TRY = (
     "To try: more --epochs, a longer --history, columns that tell of the future as known ones, another --dropout or "
     "--learning-rate."
@@ -132,9 +135,22 @@ class RunResults:
             known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
             by_level = {name: _by_forecast(known.get(name, {})) for name in ("q_risk", "coverage")}
             quantiles, notes = tuple(map(float, value["quantiles"])), tuple(value["notes"])
-            return cls(**{**known, "quantiles": quantiles, **by_level, "notes": notes})
-        except (KeyError, TypeError, AttributeError) as error:
+            made = TypeAdapter(cls).validate_python({**known, "quantiles": quantiles, **by_level, "notes": notes})
+        except (KeyError, TypeError, AttributeError, ValidationError) as error:
             raise ValueError(f"not the results of a run: {type(error).__name__} {error}") from None
+        made._require_sound()
+        return made
+
+    def _require_sound(self) -> None:
+        """Raise a ValueError where values of the right types are not those of one run."""
+        lengths = {len(figures) for by_name in (self.q_risk, self.coverage) for figures in by_name.values()}
+        if not self.quantiles or lengths - {len(self.quantiles)} or not _MODELS & self.q_risk.keys() or self.season < 1:
+            raise ValueError("not the results of a run: figures of no model, or of other quantiles")
+        if "test_evaluated" not in self.windows:
+            raise ValueError("not the results of a run: no number of test windows")
+        saved = self.checkpointing
+        if saved is not None and not all(isinstance(saved.get(name), int | float) for name in _SAVED):
+            raise ValueError("not the results of a run: what checkpointing saved is not told")
 
     def tables(self) -> Sequence[RenderableType]:
         """Return q-risk and coverage, and the sentence that compares with the strongest simple forecast."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError, RunFolderError
 from qat_tft.profiling.step_simulator import decide_mode
-from qat_tft.runs import layout
-from qat_tft.runs.build import accelerator_for, refuse_unknown_layers
+from qat_tft.runs import files, layout
+from qat_tft.runs.build import accelerator_for, refuse_too_large, refuse_unknown_layers
 from qat_tft.runs.data import load_data, load_data_of
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
@@ -62,6 +62,7 @@ def train(
             allowed="0",
             next_step="Leave it out; model.linear_path seasonal-naive forecasts from the value one season before",
         )
+    refuse_too_large(config.model, data.preprocessing.group_sizes(data.schema))
     fitted = fit_frame(data, config)
     config = config.with_frame(linear_path=fitted.choice(config.model), scale_input=several_series(data))
     config = config.with_products(config.quantization.products_at(config.model.hidden))
@@ -101,6 +102,12 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
             where=str(folder.path),
             next_step="Restore the Parquet files, or start a new run",
         )
+    levels = len(config.model.quantiles)
+    found = (*saved.position.q_risk.values(), *saved.position.coverage.values()) if saved is not None else ()
+    if any(len(figures) != levels for figures in found):
+        raise RunFolderError(
+            "the saved state has results of other quantiles", where=str(state), next_step=files.RESTORE
+        )
     return FinishedRun(folder, RunPhases(config, data, fit_frame(data, config), folder, progress, saved).finish())
 
 
@@ -125,7 +132,7 @@ def quantize(
         UserError: the run, its data or the configuration cannot be used.
         Interrupted: Ctrl-C; `resume` goes on.
     """
-    weights = run.read_weights(FP32)
+    weights = run.load_fp32_model().state_dict()
     data = load_data_of(run)
     config = config.with_products(config.quantization.products_at(config.model.hidden))
     refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))

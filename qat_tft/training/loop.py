@@ -17,8 +17,9 @@ from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.device import is_out_of_memory, peak_process_mib, restore_random_state
-from qat_tft.errors import OutOfMemoryError
+from qat_tft.errors import OutOfMemoryError, RunFolderError
 from qat_tft.evaluation.window_forecasts import even_indices, validation_loss
+from qat_tft.runs import files
 from qat_tft.runs.optimizer import averaged_weights, set_learning_rate
 from qat_tft.training.interrupt import Interrupted, InterruptRequest
 from qat_tft.training.metrics import MetricsLog
@@ -169,6 +170,21 @@ class Phase:
         self._save()
 
     def _resume(self, saved: SavedState) -> None:
+        try:
+            self._restore(saved)
+        except (RuntimeError, KeyError, TypeError, ValueError, IndexError, AttributeError) as misfit:
+            reason = str(misfit).splitlines()[-1].strip() if str(misfit) else type(misfit).__name__
+            raise RunFolderError(
+                f"the saved state does not fit the run: {reason}",
+                where=str(self.context.state_path),
+                next_step=files.RESTORE,
+            ) from None
+
+    def _restore(self, saved: SavedState) -> None:
+        saved.require_like(self.model)
+        done = self.position.step_in_epoch
+        if done > self.steps_per_epoch:
+            raise ValueError(f"{done} steps of an epoch that has {self.steps_per_epoch}")
         self.model.load_state_dict(saved.model)
         self.best = saved.best
         self.plan.figures.remember(saved.figures)

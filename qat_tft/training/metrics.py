@@ -24,7 +24,7 @@ class MetricsLog:
         self._path = folder / layout.METRICS
         try:
             self._file = open(self._path, "ab")  # noqa: SIM115 - closed in __exit__
-            self._file.truncate(keep_bytes)
+            self._file.truncate(min(keep_bytes, self.length))
         except OSError as failure:
             raise _cannot_write(self._path, failure) from None
         self._board = _tensorboard(folder / layout.TENSORBOARD)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import torch
@@ -11,6 +12,7 @@ from qat_tft.checkpointing.segments import run_directly
 from qat_tft.config.run import RunConfig
 from qat_tft.data.scaling import Scaling
 from qat_tft.device import cpu_runs_bf16_lstm
+from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.names import TITLES
 from qat_tft.model.frame import FramedTemporalFusionTransformer
 from qat_tft.model.loss import loss_of
@@ -289,6 +291,12 @@ class RunPhases:
     def _record(self, name: str, model: nn.Module) -> None:
         config = self.config.with_batch_size(self._batch_size())
         scores = outcome.test_scores(model, self.scaling, self.data.test, config, self.device)
+        if any(one is not None and not math.isfinite(one) for one in (*scores.q_risk, *scores.coverage)):
+            raise NonFiniteLossError(
+                f"the {TITLES[name]} model forecasts NaN or infinity on the test part",
+                where=str(self.folder.path),
+                next_step="Its weights are damaged, or the data far from those of its training: train it again",
+            )
         self.position.q_risk[name], self.position.coverage[name] = list(scores.q_risk), list(scores.coverage)
 
     def _batch_size(self) -> int:

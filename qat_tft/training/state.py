@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import TypeAdapter
 from torch import Tensor, nn
 
 from qat_tft.device import random_state
 from qat_tft.errors import RunFolderError
 from qat_tft.runs import files
+from qat_tft.texts import parse_json
+from qat_tft.training.out_of_memory import FallbackLevel
 
 KIND = "state"
 VERSION = 3
+PHASES = ("fp32", "qat", "continued")
 
 
 @dataclass
@@ -94,6 +98,14 @@ class SavedState:
     scaler: dict[str, Any]
     figures: dict[str, Tensor]
 
+    def require_like(self, model: nn.Module) -> None:
+        """Raise a ValueError where weights are not those of a model; loading would convert types without a word."""
+        own = {name: (tensor.dtype, tensor.shape) for name, tensor in model.state_dict().items()}
+        for weights in (self.model, self.best):
+            unlike = [name for name in own.keys() | weights.keys() if own.get(name) != _form(weights.get(name))]
+            if unlike:
+                raise ValueError(f"{min(unlike)!r} is missing, unknown, or of another type or shape")
+
 
 def save_state(
     path: Path,
@@ -126,7 +138,7 @@ def load_state(path: Path) -> SavedState:
     """Read a state.
 
     Raises:
-        RunFolderError: the file is missing, cut short, not ours, or of another version.
+        RunFolderError: the file is missing, cut short, not ours, damaged, or of another version.
     """
     tensors, header = files.read_tensors(path, kind=KIND)
     if header.get("version") != str(VERSION):
@@ -136,27 +148,69 @@ def load_state(path: Path) -> SavedState:
             allowed=str(VERSION),
             next_step="Resume it with the qat-tft that wrote it, or train again",
         )
-    rest = json.loads(header["rest"])
-    known = {one.name for one in fields(Position)}
+    try:
+        rest = parse_json(header["rest"])
+        position = _position(rest["position"])
+        groups = TypeAdapter(list[dict[str, Any]]).validate_python(rest["optimizer_groups"])
+        scaler = TypeAdapter(dict[str, Any]).validate_python(rest["scaler"])
+    except (KeyError, TypeError, AttributeError, ValueError) as damage:
+        reason = (str(damage).splitlines() or [""])[0]
+        raise RunFolderError(
+            f"the state is damaged ({type(damage).__name__}: {reason})", where=str(path), next_step=files.RESTORE
+        ) from None
     return SavedState(
-        position=Position(**{name: value for name, value in rest["position"].items() if name in known}),
+        position=position,
         model=_under("model", tensors),
         best=_under("best", tensors),
         random=_under("random", tensors),
         optimizer=_under("optimizer", tensors),
-        optimizer_groups=rest["optimizer_groups"],
-        scaler=rest["scaler"],
+        optimizer_groups=groups,
+        scaler=scaler,
         figures=_under("figures", tensors),
     )
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, saved: SavedState) -> None:
-    """Give a new optimizer over the same parameters the saved one's memory."""
+    """Give a new optimizer over the same parameters the saved one's memory.
+
+    Raises:
+        ValueError: it is the memory of other parameters, or settings are of another type.
+    """
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in saved.optimizer.items():
         index, _, key = name.partition(".")
         state.setdefault(int(index), {})[key] = tensor
+    fresh = optimizer.state_dict()["param_groups"]
+    for own, group in zip(fresh, saved.optimizer_groups, strict=True):
+        unlike = [key for key, value in own.items() if _is_number(value) and not _is_number(group.get(key))]
+        if unlike:
+            raise ValueError(f"the optimizer's {unlike[0]} is {group.get(unlike[0])!r}")
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for place, memory in state.items():
+        for key, tensor in memory.items():
+            if tensor.is_complex() or (tensor.ndim and tensor.shape != parameters[place].shape):
+                raise ValueError(f"the optimizer's {key} of parameter {place} is of another type or shape")
     optimizer.load_state_dict({"state": state, "param_groups": saved.optimizer_groups})
+
+
+def _position(values: dict[str, Any]) -> Position:
+    """Return a position; fields that this version does not know are left out."""
+    known = {one.name for one in fields(Position)}
+    position = TypeAdapter(Position).validate_python({name: values[name] for name in values if name in known})
+    counts = (position.epoch, position.step_in_epoch, position.step, position.windows, position.metrics_bytes)
+    if position.phase not in PHASES or min(counts) < 0:
+        raise ValueError(f"a position in phase {position.phase!r}, with {min(counts)} of something")
+    if position.level is not None:
+        FallbackLevel.from_json(position.level)
+    return position
+
+
+def _form(tensor: Tensor | None) -> tuple[torch.dtype, torch.Size] | None:
+    return None if tensor is None else (tensor.dtype, tensor.shape)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _flat(state: dict[str, Any]) -> tuple[dict[str, Tensor], list[dict[str, Any]]]:

@@ -229,6 +229,22 @@ def test_a_damaged_state_is_refused(data_file, tmp_path, damage: Callable[[bytes
         resume(tmp_path, "mine")
 
 
+def test_a_state_that_does_not_fit_its_run_is_refused_before_a_step(data_file, tmp_path):
+    with pytest.raises(Interrupted):
+        train(configuration(data_file), SCHEMA, runs_dir=tmp_path, name="mine", progress=CtrlC("fp32", 1))
+    state = tmp_path / "mine.unfinished" / layout.STATE
+    tensors, header = files.read_tensors(state, kind="state")
+    header = {name: value for name, value in header.items() if name not in ("format", "kind")}
+    beyond = json.loads(header["rest"])
+    beyond["position"]["step_in_epoch"] = 10**6
+    halved = {name: tensor.half() if tensor.is_floating_point() else tensor for name, tensor in tensors.items()}
+    short = {name: tensor for name, tensor in tensors.items() if not name.startswith("random/")}
+    for found, rest in ((tensors, json.dumps(beyond)), (halved, header["rest"]), (short, header["rest"])):
+        files.write_tensors(state, found, kind="state", **{**header, "rest": rest})
+        with pytest.raises(RunFolderError, match=r"state\.safetensors: the saved state does not fit the run"):
+            resume(tmp_path, "mine")
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_and_keeps_the_last_state(data_file, tmp_path):
     config = configuration(data_file, learning_rate=1e30)
     with pytest.raises(NonFiniteLossError, match=r"fp32 epoch 1, batch [23].*weights have diverged"):

@@ -1,5 +1,6 @@
 """`qat-tft report`: the results of a run at a glance, and a plot of one of its forecasts."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -30,11 +31,11 @@ def report(
     from qat_tft.runs.report import RunReport
 
     folder = RunFolder.find(run, runs_dir)
-    drawn = None
+    found, drawn = RunReport.of(folder), None  # read before anything is written
     try:
         drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE)
     except PictureError as failure:
         if picture:
             raise
         console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")
-    console.emit(RunReport.of(folder, drawn), json=json)
+    console.emit(replace(found, picture=drawn), json=json)

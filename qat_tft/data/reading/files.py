@@ -8,6 +8,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from qat_tft.errors import DataError
+from qat_tft.texts import require_regular
 
 SUFFIXES = (".parquet", ".parq", ".pq")
 """What the names of Parquet files in a folder end with, in letters of either case."""
@@ -60,6 +61,8 @@ def key_types(keys: Sequence[Keys]) -> dict[str, pa.DataType]:
 def reading(path: Path) -> Iterator[None]:
     """Turn every failure to read a file into one DataError."""
     try:
+        if not path.is_dir():
+            require_regular(path)
         yield
     except FileNotFoundError:
         raise DataError("there is no such file", where=str(path), next_step="Check the path.") from None
@@ -71,7 +74,11 @@ def reading(path: Path) -> Iterator[None]:
             where=str(path),
             allowed="Parquet; for example pandas writes it with DataFrame.to_parquet",
         ) from None
-    except (OSError, pa.ArrowException) as error:
+    except (UnicodeDecodeError, OverflowError, IndexError) as error:  # out of a damaged footer
+        raise DataError(
+            f"this is a damaged Parquet file: {_first_line(error)}", where=str(path), next_step="Write it again."
+        ) from None
+    except (OSError, pa.ArrowException, MemoryError) as error:
         raise DataError(
             f"the file cannot be read: {_first_line(error)}",
             where=str(path),

@@ -143,8 +143,11 @@ class Source:
             for groups in _together(footer, size):
                 # A reader keeps what it has read of every row group: few at a time, or it ends up with the whole file.
                 for batch in file.iter_batches(size, row_groups=groups, columns=columns):
+                    for array in batch.columns:
+                        _valid(array)
                     yield first, batch
                     first += batch.num_rows
+        _require_rows(path, first, footer.num_rows)
 
     def _reader(self, place: int, int96: str | None) -> pq.ParquetFile:
         return pq.ParquetFile(
@@ -248,6 +251,7 @@ class _File:
 def _open_file(path: Path, keys: Keys, types: dict[str, pa.DataType]) -> _File:
     with reading(path), pq.ParquetFile(path) as file:
         footer, schema = file.metadata, file.schema_arrow
+        _require_rows(path, _rows_of_groups(footer), footer.num_rows)
     # A column of the file itself is worth more than the name of its folder.
     own = {key: value for key, value in keys.items() if key not in schema.names}
     for key in own:
@@ -272,6 +276,27 @@ def _together(footer: pq.FileMetaData, size: int) -> Iterator[list[int]]:
 
 def _stored_as_int96(footer: pq.FileMetaData) -> set[str]:
     return {column.path for column in footer.schema if column.physical_type == "INT96"}
+
+
+def _valid(array: pa.Array) -> None:
+    """Refuse an array whose texts are not UTF-8, which Parquet promises and nothing checks, with ArrowInvalid."""
+    type_ = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
+    if pa.types.is_string(type_) or pa.types.is_large_string(type_):
+        array.validate(full=True)
+
+
+def _rows_of_groups(footer: pq.FileMetaData) -> int:
+    return sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
+
+
+def _require_rows(path: Path, found: int, promised: int) -> None:
+    """Refuse a file whose footer contradicts its content: what follows counts on the number of rows."""
+    if found != promised or promised < 0:
+        raise DataError(
+            f"this is a damaged Parquet file: its footer says {promised:,} rows and it holds {found:,}",
+            where=str(path),
+            next_step="Write it again.",
+        )
 
 
 def _no_such_column(column: str, path: Path, names: list[str]) -> SchemaError:

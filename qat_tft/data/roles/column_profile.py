@@ -61,9 +61,8 @@ def profile_column(source: Source, column: str) -> Profile:
         return _numbers(column, shown, nulls, arrays, values)
     if all(is_text(type_) for type_ in values):
         return _comparable(column, shown, nulls, [array.cast(pa.string()) for array in map(decoded, arrays)], "text")
-    if len(values) == 1 and pt.is_temporal(values[0]):
-        shape = "time" if pt.is_timestamp(values[0]) or pt.is_date(values[0]) else "other"
-        return _comparable(column, shown, nulls, [decoded(array) for array in arrays], shape)
+    if len(values) == 1 and (pt.is_timestamp(values[0]) or pt.is_date(values[0])):
+        return _comparable(column, shown, nulls, [decoded(array) for array in arrays], "time")
     return Profile(column, shown, nulls, 0, None, "", "", "other")
 
 

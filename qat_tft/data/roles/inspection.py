@@ -173,7 +173,9 @@ def inspect_file(
     layout = propose_ids(source, profiles, times, given)
     proposals = propose_roles(source, profiles, time_column, times, layout, given)
     problems.extend(_problems(profiles, layout, proposals, target))
-    schema = proposed_schema(proposals)
+    if "" in proposals:
+        problems.append("A column has no name, which no schema can hold: name it.")
+    schema = None if "" in proposals else proposed_schema(proposals)
     columns = tuple((one, proposals[one.name]) for one in profiles)
     return Inspection(source.label, source.rows, columns, _summary(times, layout), schema, tuple(problems))
 

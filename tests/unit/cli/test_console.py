@@ -1,5 +1,6 @@
 """What the console prints is what it was given, whatever the names in the user's data look like."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,3 +58,33 @@ def test_a_pipe_has_no_width_that_breaks_a_table(
     monkeypatch.setenv("COLUMNS", "80")
     console.emit(Wide(), json=False)
     assert "because of this and " * 5 not in capsys.readouterr().out
+
+
+HOSTILE = "a\x1b[31m\x07\nerror: forged\u202e"
+
+
+@dataclass(frozen=True)
+class Hostile:
+    def to_json(self) -> dict[str, Any]:
+        return {"name": f"{HOSTILE}\x9b"}
+
+    def tables(self) -> list[RenderableType]:
+        table = Table(HOSTILE, title=HOSTILE)
+        table.add_row(HOSTILE)
+        return [table, HOSTILE]
+
+
+def test_no_name_is_a_command_to_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    console.emit(Hostile(), json=False)
+    printed = capsys.readouterr().out
+    assert printed.count("\\x1b[31m") == 4
+    assert not set("\x1b\x07\u202e") & set(printed)
+    console.emit(Hostile(), json=True)
+    printed = capsys.readouterr().out
+    assert not set("\x1b\x07\u202e\x9b") & set(printed)
+    assert json.loads(printed) == Hostile().to_json()
+
+
+def test_no_name_makes_a_second_message(capsys: pytest.CaptureFixture[str]) -> None:
+    console.error(f"no column {HOSTILE}")
+    assert capsys.readouterr().err == "error: no column a\\x1b[31m\\x07\\nerror: forged\\u202e\n"

@@ -303,3 +303,21 @@ def test_scaling_refuses_statistics_that_cannot_be(affine: Affine, message: str)
     good = Affine(torch.zeros(1, 2), torch.ones(1, 2))
     with pytest.raises(ValueError, match=message):
         Scaling(good, affine, good)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda value: value["series"].pop(), id="one series fewer"),
+        pytest.param(lambda value: value["series"].append(value["series"][0]), id="a series twice"),
+        pytest.param(lambda value: value.update(mode="global"), id="other mode"),
+        pytest.param(lambda value: value["preparation"].update(step=["fortnight", 1]), id="unit of the step"),
+        pytest.param(lambda value: value["preparation"].update(step=["clock", 0]), id="size of the step"),
+    ],
+)
+def test_preprocessing_whose_parts_do_not_go_together_is_refused(panel: Panel, change: Callable[[Any], Any]) -> None:
+    split = Split.by_fraction(panel, 0.2, 0.2)
+    value = json.loads(json.dumps(Preprocessing.fit(panel, split, ScalingMode.SERIES).to_json()))
+    change(value)
+    with pytest.raises(ValueError):  # noqa: PT011 - of several places
+        Preprocessing.from_json(value)

@@ -25,11 +25,14 @@ def described_models(draw: st.DrawFn) -> ModelMetadata:
         known=Columns(category=(names[3],)),
         observed=Columns(real=tuple(names[4:])),
     )
+    series = draw(st.none() | st.lists(st.tuples(NAMES), max_size=4).map(tuple))
+    codes = 1 if series is None else len(series) + 1
+    columns = st.sampled_from(schema.real_columns)
     return ModelMetadata(
         kind=draw(st.sampled_from(["fp32", "int8"])),
         schema=schema,
         vocabularies={names[3]: tuple(draw(st.lists(NAMES, unique=True, max_size=5)))},
-        series=draw(st.none() | st.lists(st.tuples(NAMES), max_size=4).map(tuple)),
+        series=series,
         quantiles=tuple(sorted(draw(st.sets(st.floats(0.01, 0.99), min_size=1, max_size=5)))),
         history=draw(st.integers(1, 400)),
         horizon=draw(st.integers(1, 99)),
@@ -39,8 +42,12 @@ def described_models(draw: st.DrawFn) -> ModelMetadata:
         float_layers=tuple(draw(st.lists(st.tuples(NAMES, NAMES), max_size=3))),
         weights=draw(NAMES),
         versions=draw(st.dictionaries(NAMES, NAMES, max_size=3)),
-        fills=draw(st.dictionaries(NAMES, st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=3).map(tuple))),
-        usual=draw(st.dictionaries(NAMES, st.lists(LIMITS, min_size=1, max_size=3).map(tuple), max_size=3)),
+        fills=draw(
+            st.dictionaries(
+                columns, st.lists(st.floats(-1e9, 1e9), min_size=codes, max_size=codes).map(tuple), max_size=3
+            )
+        ),
+        usual=draw(st.dictionaries(columns, st.lists(LIMITS, min_size=codes, max_size=codes).map(tuple), max_size=3)),
     )
 
 
@@ -98,3 +105,31 @@ def test_a_file_of_a_later_version_asks_for_a_newer_package(metadata: ModelMetad
 def test_damaged_metadata_are_refused_with_the_files_name(metadata: ModelMetadata, damage) -> None:
     with pytest.raises(OnnxFileError, match=r"bad\.onnx: the metadata of the file is damaged"):
         ModelMetadata.from_properties({METADATA_KEY: damage(metadata.to_text())}, "bad.onnx")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda fields: fields.update(horizon=0), id="no horizon"),
+        pytest.param(lambda fields: fields.update(history="6"[:0]), id="no history"),
+        pytest.param(lambda fields: fields.update(quantiles=[0.9, 0.1]), id="levels that fall"),
+        pytest.param(lambda fields: fields.update(quantiles=[0.5, 1.5]), id="level beyond 1"),
+        pytest.param(lambda fields: fields["vocabularies"].pop("shift"), id="vocabulary less"),
+        pytest.param(lambda fields: fields["vocabularies"].update(shift=[1, 2]), id="numbers for categories"),
+        pytest.param(lambda fields: fields["vocabularies"].update(shift="day"), id="text for categories"),
+        pytest.param(lambda fields: fields.update(series=["north"]), id="text for ids"),
+        pytest.param(lambda fields: fields.update(series=[["north", "x"]]), id="other ids"),
+        pytest.param(lambda fields: fields.update(target_transform="square"), id="transform"),
+        pytest.param(lambda fields: fields.update(fills={"wind": []}), id="fills of no series"),
+        pytest.param(lambda fields: fields.update(usual={"nowhere": [[0, 1]]}), id="usual of no column"),
+        pytest.param(lambda fields: fields.update(low_bits={"head": 3}), id="bits"),
+        pytest.param(lambda fields: fields.update(versions=[1]), id="versions"),
+        pytest.param(lambda fields: fields["preparation"].update(min_history=99), id="shortest history"),
+        pytest.param(lambda fields: fields["preparation"].update(step=["", 0]), id="step"),
+    ],
+)
+def test_metadata_whose_parts_do_not_go_together_are_refused(metadata: ModelMetadata, change) -> None:
+    fields = json.loads(metadata.to_text())
+    change(fields)
+    with pytest.raises(OnnxFileError, match=r"bad\.onnx: the metadata of the file is damaged"):
+        ModelMetadata.from_text(json.dumps(fields), "bad.onnx")

@@ -3,8 +3,9 @@
 from datetime import datetime
 
 import pytest
+import torch
 
-from qat_tft.errors import RunFolderError
+from qat_tft.errors import ConfigError, RunFolderError
 from qat_tft.runs import files
 from qat_tft.runs import folder as run_folder
 from qat_tft.runs.build import build_model
@@ -190,6 +191,85 @@ def test_fp32_weights_are_not_taken_for_quantized_ones(finished):
 def test_check_windows_of_another_type_or_number_are_refused(finished, change):
     finished.write_check_windows(change(finished.load_check_windows()))
     with pytest.raises(
-        RunFolderError, match=r"check_windows\.safetensors: \w+ of the check windows is torch\.\w+ of \d"
+        RunFolderError, match=r"check_windows\.safetensors: \w+ of the check windows is torch\.\w+ of shape"
     ):
         finished.load_check_windows()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param(lambda one: one._replace(**{n: t[:0] for n, t in one._asdict().items() if t is not None}),
+                     "there is no window", id="none"),
+        pytest.param(lambda one: one._replace(series=one.series + 9), "a code of no series", id="series"),
+        pytest.param(lambda one: one._replace(static=one.static + 0.5), "a code of no category", id="category"),
+        pytest.param(lambda one: one._replace(historical=one.historical / 0), "NaN or infinity", id="values"),
+        pytest.param(lambda one: one._replace(target=one.target / 0), "target .* infinity", id="target"),
+    ],
+)  # fmt: skip
+def test_check_windows_that_no_run_has_are_refused(finished, change, said):
+    finished.write_check_windows(change(finished.load_check_windows()))
+    with pytest.raises(RunFolderError, match=f"check_windows.*{said}"):
+        finished.load_check_windows()
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_that_are_no_numbers_are_refused_by_name(finished, value):
+    weights = finished.read_weights("fp32")
+    name = min(weights)
+    weights[name].view(-1)[0] = value
+    finished.write_weights("fp32", weights)
+    with pytest.raises(RunFolderError, match=rf"fp32\.safetensors: '{name}' holds NaN or infinity"):
+        finished.load_fp32_model()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.complex64, torch.int64])
+def test_weights_of_another_type_are_not_converted(finished, dtype):
+    finished.write_weights("fp32", {name: one.to(dtype) for name, one in finished.read_weights("fp32").items()})
+    with pytest.raises(RunFolderError, match=f"is of type {dtype}"):
+        finished.load_fp32_model()
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../etc", "/", "", "a\x00b", "n" * 5000, "\x1b[31m"],
+    ids=["up", "root", "empty", "NUL", "long", "escape"],
+)
+def test_latest_names_a_run_beside_it_and_nothing_else(finished, name):
+    (finished.path.parent / "latest").write_text(name)
+    with pytest.raises(RunFolderError, match="latest: does not name a run"):
+        RunFolder.latest(finished.path.parent)
+
+
+@pytest.mark.parametrize(
+    "report", [{}, {"passed": "yes"}, {"passed": True, "sqnr_db": [1]}, {"passed": True, "sqnr_db": {"a": "b"}}]
+)
+def test_a_report_that_no_check_wrote_is_refused(finished, report):
+    finished.write_check(report)
+    with pytest.raises(RunFolderError, match=r"check\.json: not the report of a check"):
+        finished.load_check()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda value: value.update(seconds="long"), id="text for a number"),
+        pytest.param(lambda value: value.update(q_risk={}), id="no model"),
+        pytest.param(lambda value: value.update(quantiles=[0.5]), id="other quantiles"),
+        pytest.param(lambda value: value.update(checkpointing={"mode": "full"}), id="savings without figures"),
+        pytest.param(lambda value: value.update(windows={}), id="no windows"),
+    ],
+)
+def test_results_that_no_run_wrote_are_refused(finished, change):
+    value = files.read_json(finished.path / "results.json")
+    change(value)
+    files.write_json(finished.path / "results.json", value)
+    with pytest.raises(RunFolderError, match="results of a run"):
+        finished.load_results()
+
+
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_built(config, schema, data):
+    for hidden in (10**7, 10**12):
+        shape = config.model.model_copy(update={"hidden": hidden})
+        with pytest.raises(ConfigError, match=r"model\.hidden: .* GiB of weights"):
+            build_model(shape, data.preprocessing, schema)

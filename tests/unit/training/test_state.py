@@ -1,5 +1,7 @@
 """A saved state holds everything the next step depends on."""
 
+import json
+
 import pytest
 import torch
 
@@ -76,3 +78,56 @@ def test_a_state_of_another_version_is_refused(tmp_path):
     files.write_tensors(tmp_path / "state", random_state(), kind="state", version="0", rest="{}")
     with pytest.raises(RunFolderError, match="version '0'"):
         load_state(tmp_path / "state")
+
+
+def saved_with(tmp_path, change):
+    """A state whose JSON is changed in place."""
+    model, optimizer = trained(1)
+    path = tmp_path / "state"
+    save_state(path, Position(), model=model, best=model.state_dict(), optimizer=optimizer, scaler={}, figures={})
+    tensors, header = files.read_tensors(path, kind="state")
+    rest = json.loads(header["rest"])
+    rest = change(rest) or rest
+    files.write_tensors(path, tensors, kind="state", version=header["version"], rest=json.dumps(rest))
+    return path
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda rest: [1], id="a list"),
+        pytest.param(lambda rest: {"x": 1}, id="nothing of it"),
+        pytest.param(lambda rest: rest["position"].update(epoch="two"), id="text for a number"),
+        pytest.param(lambda rest: rest["position"].update(notes=3), id="number for notes"),
+        pytest.param(lambda rest: rest["position"].update(metrics_bytes=-1), id="less than nothing"),
+        pytest.param(lambda rest: rest["position"].update(phase="later"), id="phase"),
+        pytest.param(lambda rest: rest["position"].update(level={"x": 1}), id="level"),
+        pytest.param(lambda rest: rest["position"].update(loss_sum=float("nan")), id="NaN"),
+        pytest.param(lambda rest: rest.update(optimizer_groups="x"), id="groups"),
+    ],
+)
+def test_a_damaged_state_is_refused(tmp_path, change):
+    with pytest.raises(RunFolderError, match="state: the state is damaged"):
+        load_state(saved_with(tmp_path, change))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda rest: rest["optimizer_groups"][0].update(lr="fast"), id="type"),
+        pytest.param(lambda rest: rest.update(optimizer_groups=[]), id="number of groups"),
+        pytest.param(lambda rest: rest["optimizer_groups"][0].update(params=[7]), id="parameters"),
+    ],
+)
+def test_memory_of_another_optimizer_is_refused(tmp_path, change):
+    saved = load_state(saved_with(tmp_path, change))
+    with pytest.raises(ValueError):  # noqa: PT011 - ours and torch's
+        restore_optimizer(trained(0)[1], saved)
+
+
+def test_weights_of_another_model_are_refused(tmp_path):
+    saved = load_state(saved_with(tmp_path, lambda rest: None))
+    saved.require_like(trained(0)[0])
+    for other in (trained(0)[0].double(), torch.nn.Linear(3, 3)):
+        with pytest.raises(ValueError, match="missing, unknown, or of another type"):
+            saved.require_like(other)

@@ -1,5 +1,6 @@
 """Files and columns that cannot be read are refused by name, row and series."""
 
+import os
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -231,3 +232,39 @@ def test_a_folder_without_access_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 # Precision.
+
+
+def footer_of(content: bytes) -> int:
+    return len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+
+
+def test_a_footer_that_says_another_number_of_rows_is_refused_before_anything_is_allocated(write: Write) -> None:
+    path = write({"time": list(range(1000)), "y": [1.0] * 1000})
+    content = path.read_bytes()
+    begin = footer_of(content)
+    of_file = content.index(b"\xd0\x0f", begin)  # 1000 as Thrift writes it
+    path.write_bytes(content[:of_file] + b"\xfe\x7f" + content[of_file + 2 :])
+    assert "its footer says 8,191 rows and it holds 1,000" in message(path, PLAIN)
+
+
+def test_a_column_name_that_is_no_text_is_refused(write: Write) -> None:
+    path = write({"time": list(range(9)), "load": [1.0] * 9})
+    path.write_bytes(path.read_bytes().replace(b"\x04load", b"\x04lo\xff\xfe"))
+    assert "this is a damaged Parquet file: " in message(path, PLAIN)
+
+
+def test_texts_that_are_no_text_are_refused(write: Write) -> None:
+    broken = pa.Array.from_buffers(pa.string(), 9, pa.array([b"\xff\xfe"] * 9, pa.binary()).buffers())
+    path = write({"time": list(range(9)), "y": [1.0] * 9, "city": broken})
+    schema = Schema(time="time", target="y", static=Columns(category=("city",)))
+    assert "UTF8" in message(path, schema)
+
+
+def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "data.parquet")
+    assert "not a regular file" in message(tmp_path / "data.parquet", PLAIN)
+
+
+def test_a_time_zone_that_does_not_exist_is_refused(write: Write) -> None:
+    times = pa.array(range(9), pa.timestamp("ns", "Nowhere/City"))
+    assert "unknown time zone 'Nowhere/City'" in message(write({"time": times, "y": [1.0] * 9}), PLAIN)

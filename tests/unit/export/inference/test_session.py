@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from qat_tft.data.category_text import NULL_CATEGORY
 from qat_tft.errors import DataError, OnnxFileError
@@ -106,3 +106,38 @@ def test_running_a_file_imports_neither_torch_nor_onnx(persistence_file: Path) -
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "set()"
+
+
+def test_an_answer_that_is_not_finite_is_refused_where_users_would_keep_it(persistence_file: Path, inputs_for) -> None:
+    model = onnx.load(persistence_file)
+    copies = next(one for one in model.graph.initializer if one.name == "copies")
+    copies.CopyFrom(numpy_helper.from_array(np.full(tuple(copies.dims), np.nan, np.float32), "copies"))
+    onnx.save(model, persistence_file)
+    file = ForecastSession(persistence_file)
+    inputs = inputs_for(file.metadata, 2)
+    assert np.isnan(file.forecast(inputs)).all()  # a check reports it
+    with pytest.raises(OnnxFileError, match="forecasts nan for step 1"):
+        file.finite_forecast(inputs)
+
+
+def test_what_onnxruntime_raises_it_does_not_print_as_well(persistence_file: Path, inputs_for, capfd) -> None:
+    model = onnx.load(persistence_file)
+    repeat = next(one for one in model.graph.initializer if one.name == "repeat")
+    repeat.CopyFrom(numpy_helper.from_array(np.array([1, -3, 1]), "repeat"))
+    onnx.save(model, persistence_file)
+    file = ForecastSession(persistence_file)
+    with pytest.raises(OnnxFileError, match="cannot run this file"):
+        file.forecast(inputs_for(file.metadata, 2))
+    assert capfd.readouterr().err == ""
+
+
+def test_metadata_that_are_no_text_are_refused(persistence_file: Path) -> None:
+    persistence_file.write_bytes(persistence_file.read_bytes().replace(b"2.13.0", b"\xff.13.0"))
+    with pytest.raises(OnnxFileError, match="not UTF-8"):
+        ForecastSession(persistence_file)
+
+
+def test_an_input_whose_name_is_no_text_is_refused(persistence_file: Path) -> None:
+    persistence_file.write_bytes(persistence_file.read_bytes().replace(b"static_category", b"static_categor\xff"))
+    with pytest.raises(OnnxFileError, match=r"not UTF-8|cannot load"):
+        ForecastSession(persistence_file).signature()
