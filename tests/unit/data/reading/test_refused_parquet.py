@@ -263,8 +263,3 @@ def test_texts_that_are_no_text_are_refused(write: Write) -> None:
 def test_a_pipe_is_refused_instead_of_waited_for(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "data.parquet")
     assert "not a regular file" in message(tmp_path / "data.parquet", PLAIN)
-
-
-def test_a_time_zone_that_does_not_exist_is_refused(write: Write) -> None:
-    times = pa.array(range(9), pa.timestamp("ns", "Nowhere/City"))
-    assert "unknown time zone 'Nowhere/City'" in message(write({"time": times, "y": [1.0] * 9}), PLAIN)
