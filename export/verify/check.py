@@ -1,7 +1,6 @@
 """Is an exported file the model that was validated? Its contract first, then its tensors, values, size and speed."""
 
 import math
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -30,6 +29,7 @@ from qat_tft.export.verify.output_step import output_step
 from qat_tft.export.verify.runtimes.other import ROWS as OTHER_ROWS
 from qat_tft.export.verify.runtimes.other import OtherRuntime, other_runtimes
 from qat_tft.export.verify.saturation import saturation
+from qat_tft.export.verify.scratch import scratch_folder
 from qat_tft.export.verify.tensors.against_run import tensors_against_run
 from qat_tft.export.verify.tensors.comparison import TensorReport
 from qat_tft.export.verify.twin import compare_with_twin
@@ -72,12 +72,13 @@ def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10
 
     Raises:
         OnnxFileError: the file is missing, damaged, not ours or of a later version.
-        RunFolderError: the run folder is missing, damaged or not ours.
+        RunFolderError: the run folder is missing, damaged or not ours, or another process is writing to it.
     """
     file = ForecastSession(path, threads=THREADS)
     run = run or _run_around(path)
-    report = _Check(file, run, seconds).report()
-    run.write_check(report.to_json())
+    with run.held():
+        report = _Check(file, run, seconds).report()
+        run.write_check(report.to_json())
     return report
 
 
@@ -111,8 +112,8 @@ class _Check:
         if len(tensors.differing) > _OTHER_WEIGHTS * tensors.compared:
             reason = f"the weights in {self.run.path} are not those the file was made from: export it again"
             return CheckReport(self.file.path, self.facts, (reason,), Evidence(tensors=tensors))
-        with tempfile.TemporaryDirectory() as folder:
-            return self._measured(graph, tensors, Path(folder))
+        with scratch_folder() as folder:
+            return self._measured(graph, tensors, folder)
 
     def _measured(self, graph: GraphReader, tensors: TensorReport, folder: Path) -> CheckReport:
         saturating = saturation(graph.model).saturating if self.int8 else None

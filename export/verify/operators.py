@@ -1,6 +1,5 @@
 """Which products onnxruntime really computes on integers, read from the graph it makes of a file."""
 
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ import onnx
 from onnx import ModelProto, NodeProto
 
 from qat_tft.export.inference.session import ForecastSession
+from qat_tft.export.verify.scratch import scratch_folder
 
 INTEGER_PRODUCTS = (
     "MatMulIntegerToFloat",
@@ -39,8 +39,8 @@ class Operators:
 
 def operators_of(path: Path) -> Operators:
     """Let onnxruntime optimize a file for this machine's CPU and count the products in what it would run."""
-    with tempfile.TemporaryDirectory() as folder:
-        optimized = Path(folder) / "optimized.onnx"
+    with scratch_folder() as folder:
+        optimized = folder / "optimized.onnx"
         ForecastSession(path, threads=1, optimized_graph=optimized)
         return count_products(onnx.load(optimized))
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +15,7 @@ from qat_tft.export.build.passes.pack_codes import unpack_codes
 from qat_tft.export.graph_edit import PACKED_TYPES
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.operators import count_products
+from qat_tft.export.verify.scratch import scratch_folder
 from qat_tft.plain import Plain
 
 Inputs = Mapping[str, npt.NDArray[Any]]
@@ -55,8 +54,8 @@ def compare_with_twin(model: ModelProto, inputs: Inputs, *, threads: int) -> Twi
     unpack_codes(twin)
     values = differing = 0
     running = {}
-    with tempfile.TemporaryDirectory() as folder:
-        paths = {name: Path(folder) / f"{name}.onnx" for name in ("file", "twin")}
+    with scratch_folder() as folder:
+        paths = {name: folder / f"{name}.onnx" for name in ("file", "twin")}
         for name, graph in (("file", model), ("twin", twin)):
             onnx.save(graph, paths[name])
         for optimized in (True, False):
