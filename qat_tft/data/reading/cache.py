@@ -8,11 +8,9 @@ import dataclasses
 import hashlib
 import json
 import os
-import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -20,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
+from qat_tft.atomic import made_whole, remove_abandoned, scratch_folder
 from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapped, not_written
 from qat_tft.data.time_kind import TimeKind
+from qat_tft.errors import DataError
 from qat_tft.schema import Schema
 
 FORMAT = 1
 HEADER = "header.json"
-_UNFINISHED = ".unfinished"
-_ABANDONED = 86_400  # seconds after which an unfinished folder belongs to nobody
 _ARRAYS = ("values", "time", "static", "series_start", "stretch_start")
 _PLAIN = ("series_ids", "time_zone", "dictionaries", "notes", "largest", "fingerprint")
 
@@ -75,37 +73,40 @@ def read_through(folder: Path, key: Key, read: Read) -> Panel:
         return panel
     state = key.state()
     try:
-        with _unfinished(folder, key.name) as unfinished:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_abandoned(folder)
+        with suppress(FileExistsError), made_whole(place) as unfinished:
             storage = Mapped(unfinished)
             _keep(read(storage), storage, state)
-            shutil.rmtree(place, ignore_errors=True)
-            unfinished.rename(place)
+            if _opened(place, key)[0] is None:  # nobody else has kept them meanwhile
+                _set_aside(place)
     except OSError as failure:
         raise not_written(folder, failure) from None
     panel, damage = _opened(place, key)
-    assert panel is not None, damage
+    if panel is None:
+        raise DataError(
+            "the rows changed while they were read" if key.state() != state else damage,
+            where=key.source.label,
+            next_step="Read them again once no other process writes to them.",
+        )
     return dataclasses.replace(panel, notes=(*([note] if note else []), *panel.notes))
 
 
 def read_without_keeping(read: Read) -> Panel:
     """A panel whose mapped files have no name any more and go with the process."""
     # /tmp is often memory; /var/tmp is a disk.
-    room = "/var/tmp" if os.access("/var/tmp", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="qat-tft-", dir=room) as folder:
-        return read(Mapped(Path(folder)))
-
-
-@contextmanager
-def _unfinished(folder: Path, name: str) -> Iterator[Path]:
-    folder.mkdir(parents=True, exist_ok=True)
-    for abandoned in folder.glob(f"*{_UNFINISHED}"):
-        if time.time() - abandoned.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(abandoned, ignore_errors=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f"{name}.", suffix=_UNFINISHED, dir=folder))
+    room = "/var/tmp" if os.access("/var/tmp", os.W_OK) else tempfile.gettempdir()
     try:
-        yield unfinished
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # it is gone where it was renamed
+        with scratch_folder(Path(room) / "qat-tft") as folder:
+            return read(Mapped(folder))
+    except OSError as failure:
+        raise not_written(Path(room), failure) from None
+
+
+def _set_aside(place: Path) -> None:
+    """Free the name at once; whoever reads from there goes on with what it has mapped."""
+    with scratch_folder(place) as aside, suppress(FileNotFoundError):
+        place.rename(aside / place.name)
 
 
 def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:
