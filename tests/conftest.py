@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -184,3 +186,19 @@ def refusal(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return messages[1]
 
     return run
+
+
+@pytest.fixture
+def full_disk() -> Callable[[int], AbstractContextManager[None]]:
+    """Let no file grow beyond some bytes while a block runs: `with full_disk(100): ...`."""
+    return no_file_longer_than
+
+
+@contextmanager
+def no_file_longer_than(size: int) -> Iterator[None]:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -11,10 +11,10 @@ import torch
 from onnx import ModelProto
 from torch import nn
 
-from qat_tft.atomic import written_whole
+from qat_tft.atomic import written_together
 from qat_tft.data.preprocessing import ScalingMode
 from qat_tft.data.scaling import Scaling
-from qat_tft.errors import ExportError
+from qat_tft.errors import ExportError, some_of
 from qat_tft.export.build import graph_rules
 from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.build.export_report import ExportedFile, ExportResult
@@ -47,7 +47,7 @@ def export_run(
     That is ``model.int8.onnx``, or ``model.int4.onnx`` or ``model.int2.onnx`` where weights have so few bits.
 
     Nothing but the folder is needed: the graph is traced with made-up inputs of its shapes. Nothing is written
-    before every graph has been verified, and a file appears under its name only when it is complete.
+    before every graph has been verified, and a file appears under its name only when all are complete.
 
     Args:
         run: the run folder.
@@ -58,23 +58,28 @@ def export_run(
         weight_bits: fewest bits that a weight must have been trained with; None: whatever it was.
 
     Raises:
-        RunFolderError: the folder is missing, damaged, or not ours.
+        RunFolderError: the folder is missing, damaged, not ours, or another process is writing to it.
         ConfigError: no target profile has that name.
         ExportError: ``int8`` without a quantization-aware model, a target whose ranges the model was not trained for,
             a weight that is not finite, or a graph that is not what it must be.
         CalibrationError: a range of the model was never observed or is not finite.
     """
-    plans = [plan_fp32(run)]
-    if int8 and weight_bits is not None and run.weight_bits != weight_bits:
+    with run.held():
+        plans = [plan_fp32(run)]
+        if int8:
+            _refuse_other_bits(run, weight_bits)
+            plans.append(plan_int8(run, target, lstm, store))
+        return write_plans(run, plans)
+
+
+def _refuse_other_bits(run: RunFolder, weight_bits: int | None) -> None:
+    if weight_bits is not None and run.weight_bits != weight_bits:
         raise ExportError(
             f"this run was trained with weights of {run.weight_bits} bits, not {weight_bits}",
             where=str(run.path),
             allowed=f"--weight-bits {run.weight_bits}",
             next_step=f"Train with --weight-bits {weight_bits}: other codes are another model",
         )
-    if int8:
-        plans.append(plan_int8(run, target, lstm, store))
-    return write_plans(run, plans)
 
 
 @dataclass(frozen=True)
@@ -153,8 +158,7 @@ def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
     contents = [graph.SerializeToString() for graph in graphs]
     sizes: dict[str, int] = {plan.metadata.kind: len(content) for plan, content in zip(plans, contents, strict=True)}
     last = plans[-1].metadata
-    for plan, content in zip(plans, contents, strict=True):
-        write_file(plan.path, content)
+    write_files({plan.path: content for plan, content in zip(plans, contents, strict=True)})
     return ExportResult(
         run=run.path,
         files=tuple(_describe(graph, plan, sizes) for graph, plan in zip(graphs, plans, strict=True)),
@@ -241,18 +245,19 @@ def _codes(model: nn.Module) -> int:
     return sum(matrix.numel() for matrix in matrices)
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name, then rename it, so that no half-written one ever has its name.
+def write_files(contents: Mapping[Path, bytes]) -> None:
+    """Write files under temporary names, and rename them once all of them are written.
 
     Raises:
-        ExportError: the folder cannot be written to.
+        ExportError: a folder cannot be written to; the files are as they were.
     """
     try:
-        with written_whole(path) as unfinished:
-            unfinished.write_bytes(content)
+        with written_together(*contents) as unfinished:
+            for path, content in zip(unfinished, contents.values(), strict=True):
+                path.write_bytes(content)
     except OSError as error:
         raise ExportError(
             f"the file cannot be written: {error.strerror}",
-            where=str(path),
+            where=some_of([str(path) for path in contents]),
             next_step="Make the folder writable or free some space.",
         ) from None

@@ -165,6 +165,13 @@ def _open(path: Path, optimized: bool, threads: int | None, graph: Path | None) 
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises a dozen unrelated classes for a damaged file
+        if graph is not None:
+            _open(path, optimized, threads, None)  # where this fails, too, it is the file's fault
+            raise OnnxFileError(
+                f"onnxruntime cannot write the graph that it runs ({str(error).splitlines()[0]})",
+                where=str(graph),
+                next_step="Free some space there, or name another folder with TMPDIR.",
+            ) from None
         raise OnnxFileError(
             f"onnxruntime cannot load this file ({str(error).splitlines()[0]})",
             where=str(path),

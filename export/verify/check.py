@@ -75,16 +75,17 @@ def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10
 
     Raises:
         OnnxFileError: the file is missing, damaged, not ours or of a later version.
-        RunFolderError: the run folder is missing, damaged or not ours.
+        RunFolderError: the run folder is missing, damaged or not ours, or another process is writing to it.
         UserError: there is no place for temporary files.
     """
     file = ForecastSession(path, threads=THREADS)
     run = run or _run_around(path)
-    report = _Check(file, run, seconds).report()
-    try:
-        run.write_check(report.to_json())
-    except RunFolderError as failure:
-        return replace(report, unkept=f"{failure.where}: {failure.what}")
+    with run.held():
+        report = _Check(file, run, seconds).report()
+        try:
+            run.write_check(report.to_json())
+        except RunFolderError as failure:
+            return replace(report, unkept=f"{failure.where}: {failure.what}")
     return report
 
 

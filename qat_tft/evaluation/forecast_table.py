@@ -113,7 +113,8 @@ class ForecastFile:
     ) -> None:
         """Give the file its name, or remove it after an error."""
         if error is not None:
-            self._closing.__exit__(kind, error, traceback)
+            with suppress(OSError):  # closing writes a footer, and a full disk is told already
+                self._closing.__exit__(kind, error, traceback)
             return
         with self._reporting(), self._closing:
             self._flush()

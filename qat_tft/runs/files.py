@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from qat_tft import texts
 from qat_tft.atomic import written_whole
@@ -27,7 +27,7 @@ def write_text(path: Path, text: str) -> None:
         with written_whole(path) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
     except OSError as failure:
-        raise _cannot_write(path, failure) from None
+        raise cannot_write(path, failure) from None
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
@@ -46,14 +46,13 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], *, kind: str,
         RunFolderError: the file system refuses.
     """
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    # save_file would make a temporary file of its own, which nobody could tell from another's and remove.
+    content = save(plain, metadata={"format": FORMAT, "kind": kind, **header})
     try:
         with written_whole(path) as unfinished:
-            unfinished.touch()
-            mode = unfinished.stat().st_mode  # that of any new file; the library's own is its owner's alone
-            save_file(plain, unfinished, metadata={"format": FORMAT, "kind": kind, **header})
-            unfinished.chmod(mode)
-    except (OSError, SafetensorError) as failure:
-        raise _cannot_write(path, failure) from None
+            unfinished.write_bytes(content)
+    except OSError as failure:
+        raise cannot_write(path, failure) from None
 
 
 def read_text(path: Path) -> str:
@@ -123,10 +122,12 @@ def read_tensors(path: Path, *, kind: str) -> tuple[dict[str, torch.Tensor], dic
 RESTORE = "Restore that file from a copy, or train again with `qat-tft train`"
 
 
-def _cannot_write(path: Path, failure: Exception) -> RunFolderError:
-    reason = getattr(failure, "strerror", None) or failure
+def cannot_write(path: Path, failure: OSError) -> RunFolderError:
+    """Return the error for a file of a run that the file system does not take."""
     return RunFolderError(
-        f"cannot write: {reason}", where=str(path), next_step="Free some space there, or choose another --runs-dir"
+        f"cannot write: {failure.strerror or failure}",
+        where=str(path),
+        next_step="Free some space there, or choose another --runs-dir",
     )
 
 

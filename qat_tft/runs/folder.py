@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from itertools import chain, count
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,15 +17,12 @@ from qat_tft.errors import RunFolderError, UserError
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer, ranges_of, state_for
 from qat_tft.quantization.ranges import Phase
-from qat_tft.runs import files, layout
+from qat_tft.runs import files, layout, lifecycle
 from qat_tft.runs.build import build_model, configured_qat_model
 from qat_tft.runs.check_windows import windows_of
 from qat_tft.runs.layout import LATEST, UNFINISHED, FileKind, WeightsKind
 from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
-
-_LONGEST_NAME = 200  # characters; file systems take 255, of which names of temporary files need some
-_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}")
 
 Parsed = TypeVar("Parsed")
 
@@ -48,31 +42,24 @@ class RunFolder:
         return self.path.name.removesuffix(UNFINISHED)
 
     @classmethod
-    def create(cls, root: str | Path, name: str | None = None) -> RunFolder:
+    def create(
+        cls, root: str | Path, name: str | None = None, write: Callable[[RunFolder], None] = lambda new: None
+    ) -> RunFolder:
         """Make the folder of a new, unfinished run; without a name, the time names it.
+
+        Args:
+            root: where run folders stand.
+            name: of the run.
+            write: writes what the folder holds from the start.
 
         Raises:
             RunFolderError: the name is not usable or taken, or the folder cannot be written.
         """
-        root = Path(root)
-        name = _free_name(root) if name is None else _usable(name)
-        folder = cls(root / f"{name}{UNFINISHED}")
-        if (root / name).exists() or folder.path.exists():
-            state = "unfinished" if folder.path.exists() else "finished"
-            raise RunFolderError(
-                f"a {state} run of that name already exists",
-                where=str(root / name),
-                next_step=f"Choose another --name{f', or --resume {name}' if state == 'unfinished' else ''}",
-            )
-        try:
-            folder.path.mkdir(parents=True)
-        except OSError as failure:
-            raise RunFolderError(
-                f"cannot create the run folder: {failure.strerror}",
-                where=str(folder.path),
-                next_step="Choose a writable folder with --runs-dir",
-            ) from None
-        return folder
+        return cls(lifecycle.begin(Path(root), name, lambda path: write(cls(path))))
+
+    def held(self) -> AbstractContextManager[None]:
+        """Keep every other process from writing to this run; errors are those of `lifecycle.held`."""
+        return lifecycle.held(self.path)
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
@@ -99,6 +86,7 @@ class RunFolder:
                 where=str(path),
                 next_step="Name a folder that `qat-tft train` wrote",
             )
+        lifecycle.tidy(path)
         return cls(path)
 
     @classmethod
@@ -108,13 +96,14 @@ class RunFolder:
         Raises:
             RunFolderError: there is no finished run.
         """
+        lifecycle.tidy_all(Path(root))
         pointer = Path(root) / LATEST
         if not pointer.is_file():
             raise RunFolderError(
                 "no finished run", where=str(root), next_step="Train one with `qat-tft train`, or name a run"
             )
         name = files.read_text(pointer).strip()
-        if len(name) > _LONGEST_NAME or not _NAME.fullmatch(name):
+        if not lifecycle.is_name(name):
             raise RunFolderError(
                 "does not name a run", where=str(pointer), next_step="Name the run, or write its name there"
             )
@@ -140,10 +129,10 @@ class RunFolder:
             RunFolderError: there is no such unfinished run.
         """
         root = Path(root)
-        waiting = sorted(root.glob(f"*{UNFINISHED}"), key=lambda path: path.stat().st_mtime)
+        waiting = sorted(root.glob(f"*{UNFINISHED}"), key=lifecycle.modified)
         if name is None and waiting:
             return cls(waiting[-1])
-        wanted = root / f"{_usable(name)}{UNFINISHED}" if name else root
+        wanted = root / f"{lifecycle.usable(name)}{UNFINISHED}" if name else root
         if name and wanted.is_dir():
             return cls(wanted)
         if name and (root / name).is_dir():
@@ -162,13 +151,7 @@ class RunFolder:
         Raises:
             RunFolderError: the file system refuses.
         """
-        final = self.path.with_name(self.name)
-        try:
-            os.rename(self.path, final)
-        except OSError as failure:
-            raise RunFolderError(f"cannot rename to {final}: {failure.strerror}", where=str(self.path)) from None
-        self.path = final
-        files.write_text(final.parent / LATEST, f"{self.name}\n")
+        self.path = lifecycle.finish(self.path)
 
     def write_setup(self, config: RunConfig, schema: Schema, preprocessing: Preprocessing) -> None:
         """Write what is known before the first step: config.toml, schema.toml, preprocessing.json."""
@@ -368,23 +351,6 @@ class RunFolder:
                 where=str(path),
                 next_step=files.RESTORE,
             ) from None
-
-
-def _usable(name: str) -> str:
-    if not _NAME.fullmatch(name) or name == LATEST or name.endswith(UNFINISHED):
-        raise RunFolderError(
-            f"{name!r} is not a valid run name",
-            allowed=f"up to {_LONGEST_NAME} letters, digits, dots, dashes and underscores; not {LATEST!r}",
-            next_step="Choose another --name",
-        )
-    return name
-
-
-def _free_name(root: Path) -> str:
-    name = f"{datetime.now():%Y%m%d-%H%M%S}"
-    taken = {path.name.removesuffix(UNFINISHED) for path in root.glob(f"{name}*")}
-    further = (f"{name}-{number}" for number in count(2))  # clocks are set back, and runs start in the same second
-    return next(free for free in chain([name], further) if free not in taken)
 
 
 def _parsed(path: Path, parse: Callable[..., Parsed]) -> Parsed:

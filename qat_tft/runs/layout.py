@@ -16,6 +16,8 @@ PREPROCESSING = "preprocessing.json"
 WEIGHTS: dict[WeightsKind, str] = {"fp32": "fp32.safetensors", "qat": "qat.safetensors"}
 STATE = "state.safetensors"
 TEACHER = "teacher.scratch"
+UNTIL_FINISHED = (STATE, TEACHER)
+"""Files that a run needs no more once it is finished."""
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 CHECK_WINDOWS = "check_windows.safetensors"

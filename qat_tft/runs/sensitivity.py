@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import Literal
 
@@ -58,8 +59,15 @@ def analyse(
         measured: called with each group once it is measured.
 
     Raises:
-        UserError: the run or its data cannot be used.
+        UserError: the run or its data cannot be used, or another process is writing to the run.
     """
+    with nullcontext() if max_drop is None else run.held():
+        return _analysed(run, by, windows, max_drop, measured)
+
+
+def _analysed(
+    run: RunFolder, by: Grouping, windows: int, max_drop: float | None, measured: Callable[[str], None]
+) -> Sensitivity:
     config, preprocessing = run.load_config(), run.load_preprocessing()
     data = load_data_of(run)
     device = accelerator_for(config.training).device

@@ -73,9 +73,9 @@ def train(
     if config.training.checkpoint_mode == "auto":
         config, reason = decide_mode(config, data.preprocessing.group_sizes(data.schema))
         progress.note(reason)
-    folder = RunFolder.create(runs_dir, name)
-    folder.write_setup(config, data.declared, data.preprocessing)
-    return FinishedRun(folder, RunPhases(config, data, fitted, folder, progress, None).finish())
+    folder = RunFolder.create(runs_dir, name, lambda new: new.write_setup(config, data.declared, data.preprocessing))
+    with folder.held():
+        return FinishedRun(folder, RunPhases(config, data, fitted, folder, progress, None).finish())
 
 
 def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: Progress | None = None) -> FinishedRun:
@@ -87,12 +87,17 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
         progress: receives the reports; by default nobody.
 
     Raises:
-        UserError: there is no such run, its files are damaged, or its data have changed since.
+        UserError: there is no such run, another process is working on it, its files are damaged, or its data have
+            changed since.
         Interrupted: Ctrl-C again.
     """
     folder = RunFolder.unfinished(runs_dir, name)
+    with folder.held():
+        return _resumed(folder, progress or Silent())
+
+
+def _resumed(folder: RunFolder, progress: Progress) -> FinishedRun:
     config = folder.load_config()
-    progress = progress or Silent()
     data = load_data_of(folder, reading=progress.reading)
     state = folder.path / layout.STATE
     saved = load_state(state) if state.exists() else None
@@ -136,9 +141,12 @@ def quantize(
     data = load_data_of(run)
     config = config.with_products(config.quantization.products_at(config.model.hidden))
     refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
-    folder = RunFolder.create(runs_dir, name)
-    folder.write_setup(config, data.declared, data.preprocessing)
-    folder.write_weights(FP32, weights)
-    return FinishedRun(
-        folder, RunPhases(config, data, fit_frame(data, config), folder, progress or Silent(), None).finish()
-    )
+
+    def write(new: RunFolder) -> None:
+        new.write_setup(config, data.declared, data.preprocessing)
+        new.write_weights(FP32, weights)
+
+    folder = RunFolder.create(runs_dir, name, write)
+    with folder.held():
+        phases = RunPhases(config, data, fit_frame(data, config), folder, progress or Silent(), None)
+        return FinishedRun(folder, phases.finish())

@@ -62,6 +62,10 @@ class RunContext:
     interrupt: InterruptRequest
 
 
+def _done() -> None:
+    """Do nothing more at the start of a phase."""
+
+
 def _nothing(step: int, steps: int) -> None:
     """Change nothing before a step."""
 
@@ -94,6 +98,7 @@ class PhasePlan:
         first_epoch: number of its first epoch in the order of the data, so that phases see other shuffles.
         peak: the largest learning rate.
         patience: epochs without improvement after which it goes over to its tail; None: never.
+        started: called once the state holds what was decided before the phase.
         before_step: called with the step and the number of steps; sets the quantization phase.
         score_start: whether the weights at the start are a candidate for the best ones.
         start_loss: their validation loss, where it is known; it makes them a candidate too.
@@ -107,6 +112,7 @@ class PhasePlan:
     first_epoch: int
     peak: float
     patience: int | None
+    started: Callable[[], None] = _done
     before_step: Callable[[int, int], None] = _nothing
     score_start: bool = False
     start_loss: float | None = None
@@ -168,6 +174,7 @@ class Phase:
             self.plan.before_step(self.steps, self.steps)
             self.position.best_loss = self._validate()
         self._save()
+        self.plan.started()
 
     def _resume(self, saved: SavedState) -> None:
         try:
@@ -359,7 +366,7 @@ class Phase:
             raise Interrupted(self.context.run_name)
 
     def _save(self) -> None:
-        self.position.metrics_bytes = self.context.metrics.length
+        self.position.metrics_bytes = self.context.metrics.synced()
         scaler = self.context.accelerator.scaler
         save_state(
             self.context.state_path,

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -18,16 +21,17 @@ class MetricsLog:
     Args:
         folder: the run folder.
         keep_bytes: what stands after these bytes is dropped: lines of steps that are repeated.
+
+    Raises:
+        RunFolderError: the file cannot be written, or has fewer bytes than are to be kept.
     """
 
     def __init__(self, folder: Path, *, keep_bytes: int = 0) -> None:
         self._path = folder / layout.METRICS
-        try:
-            self._file = open(self._path, "ab")  # noqa: SIM115 - closed in __exit__
-            self._file.truncate(min(keep_bytes, self.length))
-        except OSError as failure:
-            raise _cannot_write(self._path, failure) from None
-        self._board = _tensorboard(folder / layout.TENSORBOARD)
+        with self._reporting():
+            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 - closed in __exit__
+            self._keep(keep_bytes)
+            self._board = _tensorboard(folder / layout.TENSORBOARD)
 
     def __enter__(self) -> Self:
         return self
@@ -36,13 +40,24 @@ class MetricsLog:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._file.close()
-        if self._board is not None:
+        if self._board is None:
+            return
+        if error is not None:  # that one is told
+            with suppress(OSError):
+                self._board.close()
+            return
+        with self._reporting():
             self._board.close()
 
-    @property
-    def length(self) -> int:
-        """Bytes written, all of them on disk."""
-        return self._path.stat().st_size
+    def synced(self) -> int:
+        """Return the number of bytes written, once all of them are on the disk.
+
+        Raises:
+            RunFolderError: the file system refuses.
+        """
+        with self._reporting():
+            os.fsync(self._file.fileno())
+            return self._path.stat().st_size
 
     def write(self, record: dict[str, Any]) -> None:
         """Append one line; numbers of a record with a `step` also go to TensorBoard, under its `phase`.
@@ -50,15 +65,35 @@ class MetricsLog:
         Raises:
             RunFolderError: the file system refuses.
         """
+        line = json.dumps(record, allow_nan=False).encode() + b"\n"
+        with self._reporting():
+            while line:  # a disk that is nearly full takes a part
+                line = line[self._file.write(line) :]
+            if self._board is not None and "step" in record:
+                for name, value in record.items():
+                    if isinstance(value, float):
+                        self._board.add_scalar(f"{record['phase']}/{name}", value, record["step"])
+
+    def _keep(self, size: int) -> None:
+        if (there := self._path.stat().st_size) < size:
+            self._file.close()
+            raise RunFolderError(
+                f"{there} bytes, but the run had written {size} when its state was saved",
+                where=str(self._path),
+                next_step="Restore the folder from a copy, or start a new run",
+            )
+        self._file.truncate(size)
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
         try:
-            self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
-            self._file.flush()
+            yield
         except OSError as failure:
-            raise _cannot_write(self._path, failure) from None
-        if self._board is not None and "step" in record:
-            for name, value in record.items():
-                if isinstance(value, float):
-                    self._board.add_scalar(f"{record['phase']}/{name}", value, record["step"])
+            raise RunFolderError(
+                f"cannot write: {failure.strerror or failure}",
+                where=str(self._path),
+                next_step="Free some space there, then resume with `qat-tft train --resume`",
+            ) from None
 
 
 def _tensorboard(folder: Path) -> Any:
@@ -67,11 +102,3 @@ def _tensorboard(folder: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     return SummaryWriter(str(folder))
-
-
-def _cannot_write(path: Path, failure: OSError) -> RunFolderError:
-    return RunFolderError(
-        f"cannot write: {failure.strerror}",
-        where=str(path),
-        next_step="Free some space there, then resume with `qat-tft train --resume`",
-    )

@@ -84,8 +84,6 @@ class RunPhases:
             self.folder.name, self.config, self.data, self.frame, self.position, model, tuple(self.position.notes)
         )
         self.folder.write_results(results)
-        for name in (layout.STATE, layout.TEACHER):
-            (self.folder.path / name).unlink(missing_ok=True)
         self.folder.finish()
         return results
 
@@ -138,13 +136,15 @@ class RunPhases:
     ) -> None:
         if self.config.quantization.weight_bits == "auto":
             self.config, note = choose_bits(model, self.config, self.data, self.scaling, self.device)
-            self.folder.write_config(self.config)
-            self.position.notes.append(note)
+            if note not in self.position.notes:  # the state may hold it where config.toml does not hold the bits yet
+                self.position.notes.append(note)
             self.progress.note(note)
         settings = self.config.quantization
         quantized = configured_qat_model(model, self.config.model, settings).to(self.device)
         if quantized.products == "float":
             self.progress.note(f"The INT8 model has {INTEGER_STORAGE}")
+        if self.config.quantization.calibrator == "auto":
+            self._choose_calibrator(quantized)
         if self.position.phase == FP32:
             for note in notes_on_forms(model, quantized, self.config, self.data, self.scaling, self.device):
                 self.progress.note(note)
@@ -153,6 +153,7 @@ class RunPhases:
         if self.position.phase != CONTINUED:
             if settings.qat_epochs:
                 self._train_quantized(model, quantized, interrupt, metrics)
+            self.folder.write_config(self.config)
             self._shift_quantiles(QAT, quantized, quantized.model)
             self._record(QAT if settings.qat_epochs else PTQ, quantized)
             self.folder.write_weights(QAT, copy_weights(quantized))
@@ -185,6 +186,7 @@ class RunPhases:
             self.config.training.epochs,
             self.config.qat_learning_rate,
             patience=None,
+            started=lambda: self.folder.write_config(self.config),
             before_step=RangeSchedule(
                 quantized, settings.frozen, partial(self._set_ranges, quantized) if observed else _as_they_are
             ),
@@ -219,8 +221,6 @@ class RunPhases:
         return calibrate_on(quantized, self.config, self.data.training, self.scaling, self.device)
 
     def _calibrate(self, quantized: QATTemporalFusionTransformer) -> None:
-        if self.config.quantization.calibrator == "auto":
-            self._choose_calibrator(quantized)
         report = self._set_ranges(quantized)
         if report.batches:
             self.progress.note(f"Calibrated on {report.batches} training batches")
@@ -237,7 +237,6 @@ class RunPhases:
             figures = ", ".join(f"{name} {loss:.4g}" for name, loss in losses.items())
             self.progress.note(f"Calibrator: {best}, with the lowest validation loss ({figures})")
         self.config = self.config.with_calibrator(best)
-        self.folder.write_config(self.config)
 
     def _phase(self, plan: PhasePlan, model: nn.Module, interrupt: InterruptRequest, metrics: MetricsLog) -> None:
         training = self.config.training

@@ -18,11 +18,13 @@ from torch import Tensor, nn
 
 from qat_tft.config.training import TrainingConfig
 from qat_tft.data.loader import batches
+from qat_tft.data.reading.storage import allocate
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.evaluation.window_forecasts import batches_at, evaluating
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
+from qat_tft.runs.files import cannot_write
 from qat_tft.training.loop import EpochFigures
 from qat_tft.training.progress import FLIPPED
 from qat_tft.training.schedule import first_frozen_step
@@ -117,6 +119,9 @@ class Teacher:
             batch_size: windows at a time.
             device: of the model.
             scratch: a file for quantiles that are too many for memory.
+
+        Raises:
+            RunFolderError: the disk has no room for that file.
         """
         quantiles, done = None, 0
         with evaluating(model):
@@ -160,4 +165,8 @@ def _space(shape: tuple[int, ...], scratch: Path) -> Tensor:
     values = int(np.prod(shape))
     if 4 * values <= _IN_MEMORY:
         return torch.empty(shape)
+    try:
+        allocate(scratch, 4 * values)
+    except OSError as failure:
+        raise cannot_write(scratch, failure) from None
     return torch.from_file(str(scratch), shared=True, size=values).view(shape)

@@ -14,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from qat_tft.cli.app import main
+from qat_tft.config.run import RunConfig
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
 from qat_tft.training.interrupt import Interrupted
@@ -142,6 +143,38 @@ def test_auto_decides_every_layer_and_records_it(runs, four, capsys) -> None:
     assert settings.layer_bits
     assert run.load_qat_model().low_bits() == dict(settings.layout.layers)
     assert any(note.startswith("Bits of the weights:") for note in run.load_results().notes)
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["before the state tells", "once the state tells"])
+def test_a_run_that_is_killed_while_it_decides_on_bits_ends_as_the_straight_one(
+    runs, four, tmp_path, monkeypatch, saved
+) -> None:
+    write_config, written = RunFolder.write_config, []
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    def killed_at_the_second(run: RunFolder, config: RunConfig) -> None:
+        written.append(run.path)
+        (killed if len(written) > 1 else write_config)(run, config)
+
+    words = ["quantize", str(four.path), "--weight-bits", "auto", "--max-drop", "5%", "--qat-epochs", "1"]
+    words += ["--calibrator", "auto", "--name", "bits", "--runs-dir"]
+    if not (runs / "bits").exists():
+        assert main([*words, str(runs)]) == 0
+    straight = RunFolder.open(runs / "bits")
+    with monkeypatch.context() as lethal:
+        if saved:
+            lethal.setattr(RunFolder, "write_config", killed_at_the_second)
+        else:
+            lethal.setattr("qat_tft.training.loop.Phase._save", killed)
+        assert main([*words, str(tmp_path)]) == 130
+    assert (tmp_path / "bits.unfinished" / "state.safetensors").exists() == saved
+    resumed = resume(tmp_path, "bits")
+    one, other = (load_file(run.weights_file("qat")) for run in (straight, resumed.folder))
+    assert [name for name in one if not torch.equal(one[name], other[name])] == []
+    assert resumed.results.notes == straight.load_results().notes
+    assert resumed.folder.load_config() == straight.load_config()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,8 @@ import dataclasses
 import hashlib
 import json
 import os
-import secrets
-import shutil
-import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -19,18 +17,18 @@ from typing import Any
 
 import numpy as np
 
+from qat_tft.atomic import made_whole, remove_abandoned, scratch_folder
 from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.reading.source import Source
 from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapped, not_written
 from qat_tft.data.time.kind import TimeKind
+from qat_tft.errors import DataError
 from qat_tft.schema import Schema
-from qat_tft.temporary import temporary_folder
+from qat_tft.temporary import temporary_place
 
 FORMAT = 2
 HEADER = "header.json"
-_UNFINISHED = ".unfinished"
-_ABANDONED = 86_400  # seconds after which an unfinished folder belongs to nobody
 _ARRAYS = ("values", "time", "static", "series_start", "stretch_start")
 _PLAIN = ("series_ids", "time_zone", "dictionaries", "notes", "largest", "fingerprint")
 
@@ -77,41 +75,56 @@ def read_through(folder: Path, key: Key, read: Read) -> Panel:
         return panel
     state = key.state()
     try:
-        unfinished = _new_folder(folder, key.name)
-    except OSError as failure:
-        panel = read_without_keeping(read)
-        unkept = f"rows are not cached, as {folder} cannot be written to ({failure.strerror})."
-        return dataclasses.replace(panel, notes=(unkept, *panel.notes))
-    try:
-        storage = Mapped(unfinished)
-        _keep(read(storage), storage, state)
-        shutil.rmtree(place, ignore_errors=True)
-        unfinished.rename(place)
+        refused = _refusal_to_write(folder)
+        if refused:
+            panel = read_without_keeping(read)
+            unkept = f"rows are not cached, as {folder} cannot be written to ({refused})."
+            return dataclasses.replace(panel, notes=(unkept, *panel.notes))
+        remove_abandoned(folder)
+        with suppress(FileExistsError), made_whole(place) as unfinished:
+            storage = Mapped(unfinished)
+            _keep(read(storage), storage, state)
+            if _opened(place, key)[0] is None:  # nobody else has kept them meanwhile
+                _set_aside(place)
     except OSError as failure:
         raise not_written(folder, failure) from None
-    finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # it is gone where it was renamed
     panel, damage = _opened(place, key)
-    assert panel is not None, damage
+    if panel is None:
+        raise DataError(
+            "the rows changed while they were read" if key.state() != state else damage,
+            where=key.source.label,
+            next_step="Read them again once no other process writes to them.",
+        )
     return dataclasses.replace(panel, notes=(*([note] if note else []), *panel.notes))
 
 
 def read_without_keeping(read: Read) -> Panel:
     """A panel whose mapped files have no name any more and go with the process."""
     # /tmp is often memory; /var/tmp is a disk.
-    room = Path("/var/tmp") if os.access("/var/tmp", os.W_OK) and "TMPDIR" not in os.environ else None
-    with temporary_folder(room) as folder:
-        return read(Mapped(folder))
+    room = Path("/var/tmp")
+    if "TMPDIR" in os.environ or not os.access(room, os.W_OK):
+        room = temporary_place()
+    try:
+        with scratch_folder(room / "qat-tft") as folder:
+            return read(Mapped(folder))
+    except OSError as failure:
+        raise not_written(room, failure) from None
 
 
-def _new_folder(folder: Path, name: str) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    for abandoned in folder.glob(f"*{_UNFINISHED}"):
-        if time.time() - abandoned.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(abandoned, ignore_errors=True)
-    unfinished = folder / f"{name}.{secrets.token_hex(8)}{_UNFINISHED}"
-    unfinished.mkdir()  # others who share the folder may read it, if the umask lets them
-    return unfinished
+def _refusal_to_write(folder: Path) -> str:
+    """Why a folder takes no files, in the words of the system; "" where it does."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with scratch_folder(folder / "rows"):
+            return ""
+    except OSError as failure:
+        return failure.strerror or str(failure)
+
+
+def _set_aside(place: Path) -> None:
+    """Free the name at once; whoever reads from there goes on with what it has mapped."""
+    with scratch_folder(place) as aside, suppress(FileNotFoundError):
+        place.rename(aside / place.name)
 
 
 def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:

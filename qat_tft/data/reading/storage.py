@@ -58,11 +58,7 @@ class Mapped:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         path = self.folder / name
         try:
-            with path.open("wb") as file:
-                if sys.platform == "linux" and size:
-                    # A mapped file that turns out not to fit kills the process; this is an error.
-                    os.posix_fallocate(file.fileno(), 0, size)
-                file.truncate(size)
+            allocate(path, size)
         except OSError as failure:
             raise not_written(self.folder, failure, size) from None
         array = mapped(path, shape, dtype, mode="r+")
@@ -74,6 +70,15 @@ class Mapped:
         array = self.array(name, shape, dtype)
         self.files.pop(array.ctypes.data).unlink()
         return array
+
+
+def allocate(path: Path, size: int) -> None:
+    """Make a file of so many bytes to be mapped; OSError where the disk has no room for them."""
+    with path.open("wb") as file:
+        if sys.platform == "linux" and size:
+            # A mapped file that turns out not to fit kills the process; this is an error.
+            os.posix_fallocate(file.fileno(), 0, size)
+        file.truncate(size)
 
 
 def mapped(path: Path, shape: tuple[int, ...], dtype: npt.DTypeLike, *, mode: str = "r") -> Array:

@@ -14,6 +14,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from qat_tft.atomic import written_whole
 from qat_tft.data.reading.gap_search import find_gaps, usual_step
 from qat_tft.data.reading.source import open_source
 from qat_tft.data.reading.times import Times, time_values
@@ -124,11 +125,11 @@ class Inspection:
                 where=self.path,
                 next_step=" ".join(self.problems) or "Name the columns with --time and --target.",
             )
+        if path.exists():
+            raise SchemaError("the file already exists", where=str(path), next_step="Choose another name.")
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(self.schema.to_toml())
-        except FileExistsError:
-            raise SchemaError("the file already exists", where=str(path), next_step="Choose another name.") from None
+            with written_whole(path) as unfinished:
+                unfinished.write_text(self.schema.to_toml(), encoding="utf-8")
         except OSError as error:
             raise SchemaError(f"the schema cannot be written: {error.strerror}", where=str(path)) from None
         return path

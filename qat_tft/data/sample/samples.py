@@ -1,12 +1,8 @@
 """Sample data: the embedded bike rentals and simulated futures bars in the reference shape."""
 
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import mkdtemp
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +10,7 @@ import pyarrow.parquet as pq
 from rich.console import RenderableType
 from rich.text import Text
 
+from qat_tft.atomic import written_together
 from qat_tft.data.roles.field_metadata import with_declared_roles
 from qat_tft.data.sample.simulation import CONTRACTS, KNOWN, Bars, simulate
 from qat_tft.errors import SampleDataError
@@ -94,15 +91,21 @@ def write_sample(preset: str, rows: int | None, out: str | Path, *, overwrite: b
         raise SampleDataError(
             "the file already exists", where=str(taken[0]), next_step="Choose another name, or pass --overwrite."
         )
-    with _written_together(out) as folder:
-        if preset == "rentals":
-            data, _ = embedded_rentals()
-            shutil.copyfile(data, folder / out.name)
-            shutil.copyfile(schema_path(data), folder / schema_path(out).name)
-        else:
-            _write_bars(folder / out.name, rows, seed)
-            text = f"# {_LABEL}.\n{simulated_schema().to_toml()}"
-            (folder / schema_path(out).name).write_text(text, encoding="utf-8")
+    try:
+        with written_together(schema_path(out), out) as (schema, data):
+            if preset == "rentals":
+                bundled, _ = embedded_rentals()
+                shutil.copyfile(bundled, data)
+                shutil.copyfile(schema_path(bundled), schema)
+            else:
+                _write_bars(data, rows, seed)
+                schema.write_text(f"# {_LABEL}.\n{simulated_schema().to_toml()}", encoding="utf-8")
+    except OSError as failure:
+        raise SampleDataError(
+            f"the file cannot be written: {failure.strerror or failure}",
+            where=str(out),
+            next_step="Choose a folder that exists and may be written to.",
+        ) from None
     return out
 
 
@@ -161,28 +164,3 @@ def _table(bars: Bars, seed: int) -> pa.Table:
     declared = with_declared_roles(table.schema, simulated_schema())
     about = {"simulated": "true", "title": _LABEL, "seed": str(seed)}
     return table.cast(declared).replace_schema_metadata(about)
-
-
-@contextmanager
-def _written_together(out: Path) -> Iterator[Path]:
-    """A folder beside ``out`` whose files are renamed into place at the end, or vanish on an error."""
-    try:
-        folder = Path(mkdtemp(prefix=".qat-tft-", dir=out.parent))
-    except OSError as error:
-        raise _cannot_write(out, error) from None
-    try:
-        yield folder
-        for file in sorted(folder.iterdir()):
-            os.replace(file, out.parent / file.name)
-    except OSError as error:
-        raise _cannot_write(out, error) from None
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _cannot_write(out: Path, error: OSError) -> SampleDataError:
-    return SampleDataError(
-        f"the file cannot be written: {error.strerror or error}",
-        where=str(out),
-        next_step="Choose a folder that exists and may be written to.",
-    )

@@ -80,3 +80,34 @@ def test_after_an_error_the_file_before_it_is_still_there(tmp_path: Path) -> Non
 def test_a_place_that_cannot_be_written_to_is_found_before_any_work(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"out\.parquet: the forecasts cannot be written.*--out"):
         ForecastFile(tmp_path / "none" / "out.parquet").__enter__()
+
+
+@pytest.mark.parametrize("size", [0, 2000], ids=["nothing fits", "some row groups fit"])
+def test_a_full_disk_is_one_error_and_leaves_what_was_there(tmp_path: Path, monkeypatch, full_disk, size: int) -> None:
+    monkeypatch.setattr(forecast_table, "_GROUP_ROWS", 1)
+    (tmp_path / "out.parquet").write_text("before")
+    noise = pa.table({"row": np.random.default_rng(0).normal(size=100)})
+
+    def write() -> None:
+        with ForecastFile(tmp_path / "out.parquet") as file:
+            for _ in range(9):
+                file.add(noise)
+
+    with full_disk(size), pytest.raises(DataError, match=r"out\.parquet: the forecasts cannot be written"):
+        write()
+    assert (tmp_path / "out.parquet").read_text() == "before"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
+
+
+def test_an_error_is_told_although_the_end_of_the_file_finds_no_room(tmp_path: Path, monkeypatch, full_disk) -> None:
+    """A writer that is closed after an error wants to write the end of the file."""
+    monkeypatch.setattr(forecast_table, "_GROUP_ROWS", 1)
+
+    def write() -> None:
+        with ForecastFile(tmp_path / "out.parquet") as file:
+            file.add(pa.table({"row": [1]}))
+            raise KeyError("the cause")
+
+    with full_disk(300), pytest.raises(KeyError, match="the cause"):
+        write()
+    assert list(tmp_path.iterdir()) == []

@@ -74,3 +74,25 @@ def test_an_unwritable_place_is_named(tmp_path):
     blocked.write_text("")
     with pytest.raises(RunFolderError, match="cannot write"):
         files.write_text(blocked / "config.toml", "")
+
+
+def test_weights_are_written_as_every_other_file(tmp_path, monkeypatch):
+    """Not under a temporary name of the library, which nobody could take for ours, and not for their owner alone."""
+    seen = []
+    replace = os.replace
+    monkeypatch.setattr(os, "replace", lambda one, other: (seen.append(os.listdir(tmp_path)), replace(one, other)))
+    files.write_json(tmp_path / "results.json", {})
+    files.write_tensors(tmp_path / "weights.safetensors", {"a": torch.ones(3)}, kind="fp32")
+    modes = {path.stat().st_mode for path in tmp_path.iterdir()}
+    assert len(modes) == 1
+    assert sorted(seen[1])[0].startswith(".weights.safetensors.")
+
+
+@pytest.mark.parametrize("size", [0, 20, 200], ids=["nothing", "part of the header", "part of the tensors"])
+def test_tensors_that_a_disk_has_no_room_for_leave_what_was_there(tmp_path, full_disk, size):
+    path = tmp_path / "weights.safetensors"
+    files.write_tensors(path, {"a": torch.zeros(2)}, kind="fp32")
+    with full_disk(size), pytest.raises(RunFolderError, match=r"weights\.safetensors: cannot write: File too large"):
+        files.write_tensors(path, {"a": torch.ones(1000)}, kind="fp32")
+    assert files.read_tensors(path, kind="fp32")[0]["a"].tolist() == [0.0, 0.0]
+    assert [entry.name for entry in tmp_path.iterdir()] == [path.name]

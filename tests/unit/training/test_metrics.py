@@ -19,7 +19,7 @@ def test_each_record_is_a_line(tmp_path):
 def test_resuming_drops_the_lines_of_steps_that_are_made_again(tmp_path):
     with MetricsLog(tmp_path) as metrics:
         metrics.write({"step": 1})
-        kept = metrics.length
+        kept = metrics.synced()
         metrics.write({"step": 2})
     with MetricsLog(tmp_path, keep_bytes=kept) as metrics:
         metrics.write({"step": 3})
@@ -30,3 +30,55 @@ def test_resuming_drops_the_lines_of_steps_that_are_made_again(tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(tmp_path):
     with pytest.raises(RunFolderError, match=r"metrics\.jsonl"):
         MetricsLog(tmp_path / "nowhere")
+
+
+def test_a_full_disk_is_one_error_and_resuming_drops_the_line_it_cut(tmp_path, full_disk):
+    with MetricsLog(tmp_path) as metrics:
+        metrics.write({"step": 1})
+        kept = metrics.synced()
+    with (
+        full_disk(kept + 5),
+        pytest.raises(RunFolderError, match=r"metrics\.jsonl: cannot write: File too large"),
+        MetricsLog(tmp_path, keep_bytes=kept) as metrics,
+    ):
+        metrics.write({"step": 2})
+    assert (tmp_path / "metrics.jsonl").stat().st_size == kept + 5, "it was cut within the line"
+    with MetricsLog(tmp_path, keep_bytes=kept) as metrics:
+        metrics.write({"step": 2})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["step"] for line in lines] == [1, 2]
+
+
+def test_lines_that_are_gone_are_told_and_not_made_up(tmp_path):
+    """A file that is made longer is filled with zero bytes."""
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    with pytest.raises(RunFolderError, match="3 bytes, but the run had written 300"):
+        MetricsLog(tmp_path, keep_bytes=300)
+    assert (tmp_path / "metrics.jsonl").read_text() == "{}\n"
+
+
+def test_lines_are_on_the_disk_before_a_state_counts_on_them(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    with MetricsLog(tmp_path) as metrics:
+        metrics.write({"step": 1})
+        assert synced == []
+        assert metrics.synced() == len('{"step": 1}\n')
+    assert len(synced) == 1
+
+
+class FullBoard:
+    """A TensorBoard writer whose thread has met a full disk: every call says so, closing as well."""
+
+    def add_scalar(self, *_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    def close(self) -> None:
+        raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("record", [{"phase": "fp32", "step": 1, "loss": 0.5}, {"event": "none"}], ids=["line", "end"])
+def test_a_full_disk_that_tensorboard_meets_is_one_error(tmp_path, monkeypatch, record):
+    monkeypatch.setattr("qat_tft.training.metrics._tensorboard", lambda folder: FullBoard())
+    with pytest.raises(RunFolderError, match="cannot write: No space left"), MetricsLog(tmp_path) as metrics:
+        metrics.write(record)

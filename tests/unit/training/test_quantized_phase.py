@@ -12,11 +12,13 @@ from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.config.run import RunConfig
 from qat_tft.data.loader import batches
 from qat_tft.device import make_accelerator
+from qat_tft.errors import RunFolderError
 from qat_tft.model.loss import distance, loss_of, quantile_loss
 from qat_tft.quantization.ranges import Phase
 from qat_tft.runs.build import build_model, configured_qat_model
 from qat_tft.runs.calibration import calibrate_on, calibrator_losses
 from qat_tft.runs.optimizer import SCALES, make_optimizer
+from qat_tft.training import quantized_phase
 from qat_tft.training.progress import FLIPPED
 from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule, Teacher, drawn_windows
 from qat_tft.training.step import TrainingStep
@@ -229,3 +231,12 @@ def test_fixed_scales_are_not_trained(model, settled):
     scales = [parameter for name, parameter in quantized.named_parameters() if "log_scale" in name]
     assert scales
     assert trained.isdisjoint(map(id, scales))
+
+
+def test_a_disk_without_room_for_the_teacher_is_an_error_and_no_crash(tmp_path, full_disk, monkeypatch):
+    """Writing to a mapped file that turns out not to fit kills the process."""
+    monkeypatch.setattr(quantized_phase, "_IN_MEMORY", 1)
+    with full_disk(100), pytest.raises(RunFolderError, match=r"teacher\.scratch: cannot write: File too large"):
+        quantized_phase._space((50, 3), tmp_path / "teacher.scratch")
+    space = quantized_phase._space((50, 3), tmp_path / "teacher.scratch")
+    assert space.fill_(1.5).shape == (50, 3)

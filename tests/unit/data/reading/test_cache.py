@@ -1,9 +1,10 @@
 """A mapped or cached panel is bitwise identical to the one in memory; what is stale or damaged is read again."""
 
+import dataclasses
 import json
 import os
-import resource
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,13 @@ from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Split
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError
+from qat_tft.lock import Hold
 from qat_tft.schema import Schema
 
 Write = Callable[..., Path]
 Cities = Callable[..., dict[str, Any]]
 Read = Callable[..., Panel]
+FullDisk = Callable[[int], AbstractContextManager[None]]
 
 UNEVEN = Preparation(duplicates="last", gaps="fill", missing=("forward",), calendar=("hour",))
 
@@ -203,16 +206,82 @@ def test_a_reading_that_fails_leaves_nothing_behind(
 
 
 @pytest.mark.usefixtures("everything_is_large")
-def test_what_a_killed_process_left_is_cleared_away_once_it_is_old(
+def test_what_a_killed_process_left_is_cleared_away_at_once_and_what_another_is_making_stays(
     write: Write, cities: Cities, city_schema: Schema, folder: Path
 ) -> None:
-    abandoned, recent = folder / "x.abc.unfinished", folder / "y.def.unfinished"
-    for left in (abandoned, recent):
+    abandoned, made = folder / ".x.0123abcd.tmp", folder / ".y.0123abcd.tmp"
+    for left in (abandoned, made):
         left.mkdir(parents=True)
-    os.utime(abandoned, (0, 0))
-    read_panel(write(cities(30)), city_schema, cache=folder)
+        (left / "values.bin").touch()
+    with Hold(made):
+        read_panel(write(cities(30)), city_schema, cache=folder)
     assert not abandoned.exists()
-    assert recent.exists()
+    assert (made / "values.bin").exists()
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("kept_before", [False, True], ids=["nothing kept", "something stale kept"])
+def test_two_processes_that_keep_the_same_rows_at_once_both_have_them(
+    write: Write,
+    cities: Cities,
+    city_schema: Schema,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    kept_before: bool,
+) -> None:
+    path = write(cities(30))
+    if kept_before:
+        read_panel(path, city_schema, cache=folder)
+        os.utime(path, (1000, 1000))
+    found, read_keys = [], parquet.read_keys
+
+    def other_one_first(*arguments: Any) -> Any:
+        monkeypatch.setattr(parquet, "read_keys", read_keys)
+        found.append(read_panel(path, city_schema, cache=folder))
+        return read_keys(*arguments)
+
+    monkeypatch.setattr(parquet, "read_keys", other_one_first)
+    found.append(read_panel(path, city_schema, cache=folder))
+    assert_same(*found)
+    assert len(list(folder.iterdir())) == 1
+    monkeypatch.setattr(parquet, "read_keys", lambda *_: pytest.fail("the file was read again"))
+    assert_same(found[0], dataclasses.replace(read_panel(path, city_schema, cache=folder), notes=found[0].notes))
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_name_that_another_process_takes_at_the_last_moment_is_left_to_it(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened = write(cities(30)), cache._opened
+    looks: list[Path] = []
+
+    def other_one_at_the_last_moment(place: Path, key: cache.Key) -> Any:
+        looks.append(place)
+        if len(looks) == 2:  # just before it gives its own folder the name
+            monkeypatch.setattr(cache, "_opened", opened)
+            read_panel(path, city_schema, cache=folder)
+            return None, ""
+        return opened(place, key)
+
+    monkeypatch.setattr(cache, "_set_aside", lambda place: None)
+    monkeypatch.setattr(cache, "_opened", other_one_at_the_last_moment)
+    assert_same(read_panel(path, city_schema, cache=folder), read_panel(path, city_schema, cache=folder))
+    assert len(list(folder.iterdir())) == 1
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_rows_that_change_while_they_are_read_are_refused(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read_keys = write(cities(30)), parquet.read_keys
+
+    def changed(*arguments: Any) -> Any:
+        os.utime(path, (1000, 1000))
+        return read_keys(*arguments)
+
+    monkeypatch.setattr(parquet, "read_keys", changed)
+    with pytest.raises(DataError, match="changed while they were read"):
+        read_panel(path, city_schema, cache=folder)
 
 
 @pytest.mark.usefixtures("everything_is_large")
@@ -244,16 +313,12 @@ def test_a_kept_panel_may_be_read_by_whom_the_umask_lets(
 
 @pytest.mark.usefixtures("everything_is_large")
 def test_a_disk_without_room_is_an_error_and_no_crash(
-    write: Write, cities: Cities, city_schema: Schema, folder: Path
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, full_disk: FullDisk
 ) -> None:
     path = write(cities(30))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
-    try:
-        with pytest.raises(DataError, match=r"cannot store.*--cache-dir"):
-            read_panel(path, city_schema, cache=folder)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with full_disk(100), pytest.raises(DataError, match="cannot store"):
+        read_panel(path, city_schema, cache=folder)
+    assert list(folder.iterdir()) == []
 
 
 @pytest.mark.usefixtures("everything_is_large")

@@ -248,6 +248,16 @@ def test_a_schema_is_written_once_and_never_over_a_file(write: Write, cities: Ci
         inspection.write_schema(tmp_path / "missing" / "s.toml")
 
 
+def test_a_schema_that_the_disk_has_no_room_for_leaves_no_file(
+    write: Write, cities: Cities, tmp_path: Path, full_disk: Any
+) -> None:
+    inspection, folder = inspect_file(write(cities(48))), tmp_path / "schemas"
+    folder.mkdir()
+    with full_disk(20), pytest.raises(SchemaError, match="cannot be written: File too large"):
+        inspection.write_schema(folder / "s.toml")
+    assert list(folder.iterdir()) == []
+
+
 def test_the_embedded_rentals_and_the_simulated_bars_are_understood(tmp_path: Path) -> None:
     path, schema = embedded_rentals()
     found = inspect_file(path).schema

@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -204,3 +205,13 @@ def test_nothing_half_written_is_left_after_a_failure(tmp_path: Path, monkeypatc
     with pytest.raises(SampleDataError, match="No space left on device"):
         write_sample("tft225", 8, tmp_path / "x.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("preset", ["tft225", "rentals"])
+def test_a_full_disk_leaves_both_files_as_they_were(tmp_path: Path, full_disk: Any, preset: str) -> None:
+    out = tmp_path / "x.parquet"
+    write_sample("tft225", 8, out)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with full_disk(1000), pytest.raises(SampleDataError, match="the file cannot be written"):
+        write_sample(preset, None, out, overwrite=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

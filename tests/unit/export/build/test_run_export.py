@@ -1,12 +1,13 @@
 import os
 from pathlib import Path
+from typing import Any
 
 import onnx
 import pytest
 
 from qat_tft.errors import ExportError, RunFolderError
 from qat_tft.export.build.graph import IR_VERSION, OPSET
-from qat_tft.export.build.run_export import export_run, write_file
+from qat_tft.export.build.run_export import export_run, write_files
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.runs.folder import RunFolder
 
@@ -52,11 +53,27 @@ def test_exporting_int8_from_a_run_without_qat_says_how_to_train_one(exported_ru
 def test_a_written_file_replaces_the_old_one_at_once(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(b"old")
-    write_file(path, b"new")
+    write_files({path: b"new"})
     assert path.read_bytes() == b"new"
     assert os.listdir(tmp_path) == ["model.onnx"]
 
 
 def test_a_folder_that_is_not_there_is_one_message_and_no_file(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"model\.onnx: the file cannot be written: No such file"):
-        write_file(tmp_path / "none" / "model.onnx", b"new")
+        write_files({tmp_path / "none" / "model.onnx": b"new"})
+
+
+def test_files_are_written_all_or_none(tmp_path: Path, full_disk: Any) -> None:
+    paths = [tmp_path / "model.fp32.onnx", tmp_path / "model.int8.onnx"]
+    for path in paths:
+        path.write_bytes(b"old")
+    with full_disk(5), pytest.raises(ExportError, match=r"int8\.onnx: the file cannot be written: File too large"):
+        write_files({paths[0]: b"new", paths[1]: b"too long"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == dict.fromkeys(
+        ("model.fp32.onnx", "model.int8.onnx"), b"old"
+    )
+
+
+def test_a_run_that_another_process_writes_to_is_not_exported(exported_run: RunFolder) -> None:
+    with exported_run.held(), pytest.raises(RunFolderError, match="another process is working on this run"):
+        export_run(exported_run, int8=True)

@@ -23,7 +23,7 @@ from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Split
 from qat_tft.data.windows import Windows, batch_from
 from qat_tft.export.build.contract import RawForecaster
-from qat_tft.export.build.run_export import build_graph, write_file
+from qat_tft.export.build.run_export import build_graph, write_files
 from qat_tft.export.inference.predict import forecast_parquet
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.metadata import ModelMetadata
@@ -127,7 +127,7 @@ def exported(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     )
     computed = integer_model(model) if kind == "int8" else model.folded()
     graph = build_graph(RawForecaster(computed, scaling, metadata).eval(), metadata)
-    write_file(folder / "model.onnx", graph.SerializeToString())
+    write_files({folder / "model.onnx": graph.SerializeToString()})
     return Exported(ForecastSession(folder / "model.onnx", threads=1), model, preprocessing)
 
 
