@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from qat_tft.errors import ConfigError, RunFolderError
-from qat_tft.runs import files
-from qat_tft.runs import folder as run_folder
+from qat_tft.runs import files, lifecycle
 from qat_tft.runs.build import build_model
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
@@ -104,7 +103,7 @@ def test_a_name_that_became_free_is_no_trap(tmp_path, monkeypatch):
         def now():
             return datetime(2024, 10, 27, 2, 30)
 
-    monkeypatch.setattr(run_folder, "datetime", Stopped)
+    monkeypatch.setattr(lifecycle, "datetime", Stopped)
     first, second, _ = (RunFolder.create(tmp_path) for _ in range(3))
     second.path.rmdir()
     assert RunFolder.create(tmp_path).path == second.path
