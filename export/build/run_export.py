@@ -152,8 +152,6 @@ def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
     """Trace and verify every planned file, and write them all or none; errors are those of `export_run`."""
     start = time.monotonic()
     scaling = run.load_preprocessing().scaling()
-    for plan in plans:
-        _refuse_non_finite(plan.model, run)
     graphs = [_verified(plan, scaling) for plan in plans]
     contents = [graph.SerializeToString() for graph in graphs]
     sizes: dict[str, int] = {plan.metadata.kind: len(content) for plan, content in zip(plans, contents, strict=True)}
@@ -216,17 +214,6 @@ def _verified(plan: ExportPlan, scaling: Scaling) -> ModelProto:
     if scheme is not None and scheme.explicit_pairs:
         graph_rules.verify_explicit_pairs(graph)
     return graph
-
-
-def _refuse_non_finite(model: nn.Module, run: RunFolder) -> None:
-    for name, tensor in model.state_dict().items():
-        if not torch.isfinite(tensor).all():
-            raise ExportError(
-                f"the weight '{name}' holds NaN or infinity",
-                where=str(run.path),
-                allowed="finite weights",
-                next_step="Train again; a lower --learning-rate keeps weights finite",
-            )
 
 
 def _describe(graph: ModelProto, plan: ExportPlan, sizes: Mapping[str, int]) -> ExportedFile:

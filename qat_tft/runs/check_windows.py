@@ -11,7 +11,7 @@ from torch import Tensor
 from qat_tft.config.model import ModelConfig
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.windows import Batch
-from qat_tft.schema import GroupSize
+from qat_tft.schema import Group, GroupSize
 
 
 def windows_of(tensors: Mapping[str, Tensor], shape: ModelConfig, preprocessing: Preprocessing) -> Batch:
@@ -37,10 +37,10 @@ def windows_of(tensors: Mapping[str, Tensor], shape: ModelConfig, preprocessing:
     expected = {name: (*leading[name], size.total) for name, size in zip(leading, sizes, strict=True)}
     _require_like("target", windows.target, (count, shape.horizon), torch.float32)
     _require_like("series", windows.series, (count,), torch.int64)
-    for name, size in zip(expected, sizes, strict=True):
-        group: Tensor = getattr(windows, name)
-        _require_like(name, group, expected[name], torch.float32)
-        _require_values(name, group, size)
+    for group, size in zip(preprocessing.schema.groups, sizes, strict=True):
+        values: Tensor = getattr(windows, group.name)
+        _require_like(group.name, values, expected[group.name], torch.float32)
+        _require_values(group, values, size)
     if bool(torch.isinf(windows.target).any()):
         raise ValueError("target of the check windows holds infinity")
     if not bool(((windows.series >= 0) & (windows.series <= len(preprocessing.series))).all()):
@@ -55,9 +55,11 @@ def _require_like(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torc
         )
 
 
-def _require_values(name: str, group: Tensor, size: GroupSize) -> None:
-    if not bool(torch.isfinite(group).all()):
-        raise ValueError(f"{name} of the check windows holds NaN or infinity")
-    codes = group[..., size.real :]
+def _require_values(group: Group, values: Tensor, size: GroupSize) -> None:
+    broken = ~torch.isfinite(values)
+    if bool(broken.any()):
+        column = group.columns[int(torch.nonzero(broken)[0, -1])]
+        raise ValueError(f"column '{column}' of the check windows ({group.name}) holds NaN or infinity")
+    codes = values[..., size.real :]
     if not bool(((codes >= 0) & (codes < torch.tensor(size.cardinalities)) & (codes == codes.round())).all()):
-        raise ValueError(f"{name} of the check windows holds a code of no category")
+        raise ValueError(f"{group.name} of the check windows holds a code of no category")
