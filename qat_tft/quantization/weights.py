@@ -162,8 +162,11 @@ def smallest_error_scale(weight: Tensor, codes: IntegerRange) -> Tensor:
     """Return the scale [..., out, 1] at which a weight [..., out, in] is rounded with the smallest squared error.
 
     It is the best of a geometric row of scales, from that at which nothing is clipped downwards. A row of zeros, which
-    any scale fits, gets the mean scale of the other rows, so that training can move it: one where all are zero.
+    any scale fits, gets the mean scale of the other rows, so that training can move it: one where all are zero. For a
+    weight without memory the scale has none either.
     """
+    if weight.is_meta:  # the search would take seconds and find nothing
+        return weight[..., :1].clone()
     largest = weight.abs().amax(-1, keepdim=True)  # [..., out, 1]
     widest = largest / min(codes.high, -codes.low)
     shares = _LEAST_SHARE ** (torch.arange(_CANDIDATES, device=weight.device) / (_CANDIDATES - 1))

@@ -43,11 +43,14 @@ def build_model(config: ModelConfig, preprocessing: Preprocessing, schema: Schem
 
 
 def refuse_too_large(config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> None:
-    """Check, on a model without memory, that the weights of a model fit into that of this machine.
+    """Check that the weights of a model fit into the memory of this machine: if they might not, on one without memory.
 
     Raises:
         ConfigError: they do not; where memory is overcommitted, writing them would end the process.
     """
+    free = free_bytes(torch.device("cpu"))
+    if 4 * _most_weights(config, sizes) < free:  # a model without memory takes seconds the first time
+        return
     try:
         with torch.device("meta"):
             model = model_of_sizes(config, sizes)
@@ -56,13 +59,21 @@ def refuse_too_large(config: ModelConfig, sizes: tuple[GroupSize, GroupSize, Gro
         if "overflow" not in str(failure):
             raise
         needed = sys.maxsize
-    free = free_bytes(torch.device("cpu"))
     if needed > free:
         raise ConfigError(
             f"a model of hidden {config.hidden} has {needed / 2**30:,.1f} GiB of weights, {free / 2**30:,.1f} are free",
             where="model.hidden",
             next_step="Choose a smaller hidden, fewer knots or a shorter history",
         )
+
+
+def _most_weights(config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> int:
+    """A number that weights and buffers together do not reach: far more maps than any column and layer has."""
+    columns = sum(size.total for size in sizes) + 2
+    codes = sum(sum(size.cardinalities) for size in sizes)
+    maps = 16 * columns * (config.encoder_layers + 1) + 200
+    rows = columns * config.knots + codes + config.history + config.horizon * len(config.quantiles)
+    return config.hidden**2 * maps + (config.hidden + config.horizon) * 4 * rows
 
 
 def model_of_sizes(config: ModelConfig, sizes: tuple[GroupSize, GroupSize, GroupSize]) -> TemporalFusionTransformer:

@@ -42,6 +42,12 @@ def test_no_scale_of_a_finer_row_has_a_noticeably_smaller_error(codes):
     assert (found < 0.95 * squared_error(weight, largest, codes)).any(), "not the scale that clips nothing"
 
 
+def test_a_weight_without_memory_is_not_searched(monkeypatch):
+    monkeypatch.setattr(torch, "where", None)
+    scale = smallest_error_scale(torch.empty(3, 5, 7, device="meta"), FOUR)
+    assert (scale.is_meta, scale.shape) == (True, (3, 5, 1))
+
+
 def test_each_variable_and_output_has_a_scale_of_its_own():
     weight = random_weight(3, 5, 16) * torch.tensor([0.01, 1.0, 100.0]).view(3, 1, 1)
     scale = smallest_error_scale(weight, FOUR)
