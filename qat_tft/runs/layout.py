@@ -26,6 +26,7 @@ INTEGER: dict[int, FileKind] = {8: "int8", 4: "int4", 2: "int2"}
 
 CHECK = "check.json"
 PICTURE = "forecast.png"
+PAGE = "report.html"
 
 TITLES = {
     WEIGHTS["fp32"]: "FP32 weights",

@@ -1,4 +1,4 @@
-"""`qat-tft report`: the results of a run at a glance, and a plot of one of its forecasts."""
+"""`qat-tft report`: the results of a run at a glance, a plot of one of its forecasts, and a page that says it all."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,21 +20,37 @@ def report(
             metavar="FILE",
         ),
     ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", help="HTML file to write the page to. Default: report.html of the run.", metavar="FILE"),
+    ] = None,
+    opened: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Show q-risk against the seasonal naive forecast, memory saved, file sizes and the check; plot a forecast."""
-    from qat_tft.cli.display.forecast_picture import draw_run
+    """Show q-risk, memory saved, file sizes and the check; plot a forecast; write a page with all of it.
+
+    The page is one HTML file that needs no network: the answer first, then forecasts, quality, explanations by
+    selection weights and attention, what integers cost, and a model card. It takes nothing but the run folder.
+    """
+    from qat_tft.cli.display.forecast_picture import draw_run, exported
+    from qat_tft.cli.display.pages import shown_in_browser, written_page
     from qat_tft.errors import PictureError
+    from qat_tft.report.content import collect
+    from qat_tft.report.page import run_page
     from qat_tft.runs import layout
     from qat_tft.runs.folder import RunFolder
     from qat_tft.runs.report import RunReport
 
     folder = RunFolder.find(run, runs_dir)
-    drawn = None
+    drawn, file = None, exported(folder)
     try:
-        drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE)
+        drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE, file)
     except PictureError as failure:
         if picture:
             raise
         console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")
-    console.emit(RunReport.of(folder, drawn), json=json)
+    content = collect(folder, file.metadata.versions if file else {})
+    page = written_page(lambda: run_page(content), Path(out) if out else None, folder.path / layout.PAGE)
+    console.emit(RunReport.of(folder, drawn, page), json=json)
+    if opened and page is not None:
+        shown_in_browser(page)

@@ -1,0 +1,37 @@
+"""Pages on their way to the user: written where they belong or where they were asked for, and opened."""
+
+import webbrowser
+from collections.abc import Callable
+from pathlib import Path
+
+from qat_tft.cli import console
+from qat_tft.errors import RunFolderError
+from qat_tft.report.page import write_page
+
+
+def written_page(make: Callable[[], str], asked: Path | None, usual: Path) -> Path | None:
+    """Write a page and return its path; None, and a note, where its usual place cannot be written to.
+
+    Args:
+        make: returns the page.
+        asked: the file that the user named.
+        usual: where it goes otherwise.
+
+    Raises:
+        RunFolderError: the page that was asked for cannot be drawn or written.
+    """
+    path = asked or usual
+    try:
+        write_page(path, make())
+    except RunFolderError as failure:
+        if asked is not None:
+            raise
+        console.note(f"No page is written: {failure} --out FILE writes it elsewhere.")
+        return None
+    return path
+
+
+def shown_in_browser(page: Path) -> None:
+    """Open a page in the browser; a note tells where it is if there is none."""
+    if not webbrowser.open(page.resolve().as_uri()):
+        console.note(f"There is no browser to show {page} in.")
