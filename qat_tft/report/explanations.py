@@ -56,6 +56,11 @@ class GroupImportance:
     moved: float | None
     """Share of the weight that another model puts on other variables, the mean over windows; None with one model."""
 
+    @property
+    def heaviest(self) -> float:
+        """The largest mean weight of a variable."""
+        return max(spread.mean for one in self.variables for spread in one.weights.values())
+
 
 @dataclass(frozen=True)
 class AttentionByLag:

@@ -11,10 +11,12 @@ from markupsafe import Markup
 
 from qat_tft.evaluation.names import quantile_name, risk_text, share_text, signed_percent
 from qat_tft.report import pictures
+from qat_tft.report.comparison import Comparison
 from qat_tft.report.content import ReportContent
 from qat_tft.report.explanations import TITLES, signed_points
 from qat_tft.report.fans import Fan
 from qat_tft.report.missing import Missing
+from qat_tft.report.pictures import with_own_names
 from qat_tft.runs import files
 
 _MOST_VARIABLES = (12, 200)
@@ -58,6 +60,23 @@ def run_page(content: ReportContent) -> str:
     )
 
 
+def comparison_page(comparison: Comparison) -> str:
+    """Return the page of two runs; equal content gives equal bytes.
+
+    Raises:
+        PictureError: matplotlib cannot be loaded.
+    """
+    pictures = [
+        [
+            one._replace(svg=Markup(with_own_names(one.svg, f"run{place}")))
+            for drawn in (_fans, _quality, _attention, _training)
+            for one in drawn(run)
+        ]
+        for place, run in enumerate(comparison.runs)
+    ]
+    return render("comparison.html.j2", compared=comparison, pictures=pictures, at_once=_MOST_VARIABLES[0])
+
+
 def render(template: str, **values: Any) -> str:
     """Return a template of ours, filled in; names that come out of data cannot bring markup with them."""
     environment = Environment(
@@ -84,7 +103,7 @@ def render(template: str, **values: Any) -> str:
 
 def picture(name: str, svg: str, alt: str, caption: str) -> Picture:
     """Return a picture whose ids no other picture of the page has; `svg` is ours and holds no text out of data."""
-    return Picture(Markup(pictures.with_own_names(svg, name)), alt, caption)
+    return Picture(Markup(with_own_names(svg, name)), alt, caption)
 
 
 def _fans(content: ReportContent) -> Iterator[Picture]:

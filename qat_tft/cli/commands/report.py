@@ -24,6 +24,14 @@ def report(
         str | None,
         typer.Option("--out", help="HTML file to write the page to. Default: report.html of the run.", metavar="FILE"),
     ] = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare",
+            help="Two runs to put side by side instead, into compare.html of the runs folder or --out.",
+            metavar="RUN RUN",
+        ),
+    ] = None,
     opened: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     json: Json = False,
 ) -> None:
@@ -32,6 +40,9 @@ def report(
     The page is one HTML file that needs no network: the answer first, then forecasts, quality, explanations by
     selection weights and attention, what integers cost, and a model card. It takes nothing but the run folder.
     """
+    if compare is not None:
+        _compare(run, picture, compare, runs_dir, out, opened=opened, json=json)
+        return
     from qat_tft.cli.display.forecast_picture import draw_run, exported
     from qat_tft.cli.display.pages import shown_in_browser, written_page
     from qat_tft.errors import PictureError
@@ -52,5 +63,35 @@ def report(
     content = collect(folder, file.metadata.versions if file else {})
     page = written_page(lambda: run_page(content), Path(out) if out else None, folder.path / layout.PAGE)
     console.emit(RunReport.of(folder, drawn, page), json=json)
+    if opened and page is not None:
+        shown_in_browser(page)
+
+
+def _compare(
+    run: str | None,
+    picture: str | None,
+    compared: tuple[str, str],
+    runs_dir: str,
+    out: str | None,
+    *,
+    opened: bool,
+    json: bool,
+) -> None:
+    """Put two runs side by side."""
+    from qat_tft.cli.display.pages import shown_in_browser, written_page
+    from qat_tft.errors import ConfigError
+    from qat_tft.report.comparison import compare_runs
+    from qat_tft.report.page import comparison_page
+    from qat_tft.runs import layout
+    from qat_tft.runs.folder import RunFolder
+
+    if run is not None or picture is not None:
+        other = "a run" if run is not None else "--picture"
+        raise ConfigError(f"{other} is given beside --compare", next_step="Leave it out, or --compare")
+    first, second = (RunFolder.find(one, runs_dir) for one in compared)
+    found = compare_runs(first, second)
+    usual = Path(runs_dir) / layout.COMPARISON
+    page = written_page(lambda: comparison_page(found), Path(out) if out else None, usual)
+    console.emit(found.with_page(page), json=json)
     if opened and page is not None:
         shown_in_browser(page)

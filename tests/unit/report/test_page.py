@@ -11,8 +11,9 @@ from pathlib import Path
 import matplotlib
 import pytest
 
+from qat_tft.report.comparison import compare_runs
 from qat_tft.report.content import ReportContent, collect
-from qat_tft.report.page import run_page, write_page
+from qat_tft.report.page import comparison_page, run_page, write_page
 from qat_tft.runs.folder import RunFolder
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
@@ -135,3 +136,17 @@ def test_a_page_replaces_the_one_before_it(tmp_path: Path) -> None:
     write_page(tmp_path / "report.html", "old")
     write_page(tmp_path / "report.html", "new")
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("report.html", "new")]
+
+
+def test_two_runs_stand_side_by_side_on_a_page_that_keeps_the_same_promises(
+    finished: RunFolder, changeable: RunFolder
+) -> None:
+    html = comparison_page(compare_runs(finished, changeable))
+    told = Page(html)
+    assert [one for one in told.values("src") + told.values("href") if not one.startswith("#")] == []
+    assert not {tag for tag, _ in told.tags} & {"b", "i", "em", "script"}
+    assert [name for name, count in Counter(told.values("id")).items() if count > 1] == []
+    levels = [int(tag[1]) for tag, _ in told.tags if re.fullmatch(r"h[1-6]", tag)]
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert Counter(tag for tag, _ in told.tags)["svg"] == 2 * 8
+    assert "Nothing: options and columns are the same." in told.text

@@ -98,3 +98,20 @@ def test_a_run_that_is_not_finished_is_refused_with_the_way_to_finish_it(
     run.path.rename(run.path.with_name("mine.unfinished"))
     for named in (run.path, run.path.with_name("mine.unfinished")):
         assert "`qat-tft train --resume mine`" in refusal("report", named)
+
+
+def test_two_runs_are_compared_in_the_runs_folder(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["report", "--compare", "mine", "mine", "--runs-dir", str(run.path.parent), "--json"]
+    assert main(words) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert compared["runs"] == ["mine", "mine"]
+    assert Path(compared["page"]) == run.path.parent / layout.COMPARISON
+    assert "equally good" in (run.path.parent / layout.COMPARISON).read_text()
+
+
+@pytest.mark.parametrize("given", [["mine"], ["--picture", "some.png"]], ids=["a run", "a picture"])
+def test_a_comparison_takes_two_runs_and_nothing_else(
+    run: RunFolder, refusal: Callable[..., str], given: list[str]
+) -> None:
+    folder = run.path.parent
+    assert "beside --compare" in refusal("report", *given, "--compare", "mine", "mine", "--runs-dir", folder)
