@@ -12,6 +12,7 @@ from qat_tft.runs import layout
 from qat_tft.runs.report import RunReport
 from qat_tft.runs.results import RunResults
 
+_NOTICEABLE = 5e-4  # share of q-risk below which a change would be printed as 0.0 %
 Tone = Literal["good", "bad", "plain"]
 
 
@@ -47,8 +48,8 @@ def absences(report: RunReport, name: str, bits: int) -> tuple[Missing, ...]:
         what = f"There is no quantization-aware model, and nothing is told of {integers}."
         found.append(Missing(what, f"qat-tft quantize {name}"))
     elif not any(layout.ONNX[kind] in report.sizes for kind in layout.INTEGER.values()):
-        found.append(Missing(f"There is no {integers} file.", f"qat-tft export {name} --int8"))
-    if layout.ONNX["fp32"] not in report.sizes:
+        found.append(Missing(f"There is no {integers} file.", f"qat-tft export {name} --int8"))  # writes both
+    if layout.ONNX["fp32"] not in report.sizes and not any("export" in one.command for one in found):
         found.append(Missing("There is no FP32 ONNX file.", f"qat-tft export {name}"))
     if report.check is None:
         found.append(Missing("No exported file was checked in onnxruntime.", f"qat-tft check --run {name}"))
@@ -87,6 +88,8 @@ def _cost(results: RunResults, name: str) -> Fact:
     if not fp32 or qat is None:
         return Fact(title, "\N{EN DASH}", f"q-risk {level} is undefined on this test part.")
     change = qat / fp32 - 1
+    if abs(change) < _NOTICEABLE:
+        return Fact(title, "0.0 %", f"{name} leaves q-risk {level} at {risk_text(qat)}.", "good")
     direction = "raises" if change > 0 else "lowers"
     sentence = f"{name} {direction} q-risk {level} from {risk_text(fp32)} to {risk_text(qat)}"
     mean = results.mean_risk("qat"), results.mean_risk("fp32")

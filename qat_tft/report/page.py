@@ -89,7 +89,7 @@ def render(template: str, **values: Any) -> str:
     )
     environment.filters |= {
         "quantile": quantile_name,
-        "risk": risk_text,
+        "risk": lambda risk: "\N{EN DASH}" if risk is None else risk_text(risk),
         "share": share_text,
         "signed": signed_percent,
         "points": signed_points,

@@ -32,7 +32,7 @@ _VARIABLES = {
 }
 _DASHES = {"fp32": "solid", "int8": (0, (4, 1.2)), "simple": (0, (1, 1.2)), "other": "solid"}
 _SIZE = (5.0, 2.9)  # inches of 72 points: narrow enough for its text to be read on a telephone
-_MOST_POINTS = 400
+_MOST_POINTS, _FEW_POINTS = 400, 4
 _SETTINGS: dict[Any, Any] = {
     "svg.hashsalt": "qat-tft",
     "svg.fonttype": "none",
@@ -61,11 +61,12 @@ def draw_fan(fan: Fan, levels: Sequence[float], middle: int) -> str:
     """Draw one forecast: history, what came, the last season repeated, and each model's quantiles."""
     with _picture() as (axes, svg):
         ahead = np.arange(1, len(fan.truth) + 1)
+        marker = "o" if len(ahead) <= _FEW_POINTS else ""
         axes.plot(np.arange(1 - len(fan.history), 1), fan.history, color=_INK, linewidth=1.0)
         axes.plot(ahead, fan.truth, color=_INK, linewidth=1.3, marker="o", markersize=2.2)
-        axes.plot(ahead, fan.simple, color=_COLORS["simple"], linestyle=_DASHES["simple"])
+        axes.plot(ahead, fan.simple, marker=marker, markersize=3, **_style("simple"))
         for kind, _, quantiles in fan.forecasts:
-            axes.plot(ahead, quantiles[:, middle], color=_COLORS[kind], linestyle=_DASHES[kind])
+            axes.plot(ahead, quantiles[:, middle], marker=marker, markersize=3, **_style(kind))
         kind, _, quantiles = fan.forecasts[-1]
         if len(levels) > 1:
             low, high = quantiles[:, 0], quantiles[:, -1]
@@ -102,7 +103,7 @@ def draw_reliability(rows: Sequence[RiskRow], levels: Sequence[float]) -> str:
         axes.plot([0, 1], [0, 1], color=_RULE, linewidth=0.8)
         for row in rows:
             shares = [np.nan if share is None else share for share in row.coverage]
-            axes.plot(levels, shares, color=_COLORS[row.kind], linestyle=_DASHES[row.kind], marker="o", markersize=4)
+            axes.plot(levels, shares, marker="o", markersize=4, **_style(row.kind))
         axes.set(xlabel="level of the quantile", ylabel="share of targets below", xlim=(0, 1), ylim=(0, 1))
     return svg()
 
@@ -140,6 +141,11 @@ def draw_attention(models: Sequence[AttentionByLag]) -> str:
     return svg()
 
 
+def _style(kind: str) -> dict[str, Any]:
+    """Return the color and the dashes that mean a kind of forecast in every picture."""
+    return {"color": _COLORS[kind], "linestyle": _DASHES[kind]}
+
+
 def _thinned(values: Sequence[float]) -> Array:
     """Return at most as many values as can be told apart: means of neighbours where there are more."""
     block = -(-len(values) // _MOST_POINTS)
@@ -149,8 +155,12 @@ def _thinned(values: Sequence[float]) -> Array:
 
 
 def _draw_by_step(axes: Axes, one: StepErrors, figures: Sequence[float | None]) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     shown = [np.nan if figure is None else figure for figure in figures]
-    axes.plot(np.arange(1, len(shown) + 1), shown, color=_COLORS[one.kind], linestyle=_DASHES[one.kind])
+    marker = "o" if len(shown) <= _FEW_POINTS else ""  # one step alone makes no line
+    axes.plot(np.arange(1, len(shown) + 1), shown, marker=marker, markersize=4, **_style(one.kind))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 @contextmanager
@@ -173,6 +183,7 @@ def _picture() -> Iterator[tuple[Axes, Callable[[], str]]]:
 _GROUPS = frozenset(name.partition(".")[0] for name in _SETTINGS) | {"figure", "savefig", "patch", "path"}
 _OPENING = re.compile(r"<svg[^>]*>")
 _VIEW = re.compile(r'viewBox="[^"]*"')
+_TAG, _COMMENT = re.compile(r"<[^>]+>"), re.compile(r"<!--.*?-->\s*", re.DOTALL)
 _OVERHEAD = re.compile(r"<metadata>.*?</metadata>\s*|<defs>\s*<style.*?</style>\s*</defs>\s*", re.DOTALL)
 _FONT = re.compile(r"font: ([\d.]+)px [^;\"]*")
 _FAMILY = re.compile(r"font-family: [^;\"]*;? ?")
@@ -187,12 +198,17 @@ def _page_svg(text: str) -> str:
     assert opening is not None
     assert view is not None
     body = _OVERHEAD.sub("", text[opening.end() :]).replace("xlink:href", "href")
-    body = _LONG_NUMBER.sub(r"\1", _FAMILY.sub("", _FONT.sub(r"font-size: \1px", body)))
+    body = _TAG.sub(lambda tag: _shortened(tag[0]), _COMMENT.sub("", body))
     used = set(_USED.findall(body))
     body = _DEFINED.sub(lambda found: found[0] if found[1] in used else "", body)
     for color, variable in _VARIABLES.items():
         body = body.replace(color, variable)
     return f"<svg {view[0]}>{body.strip()}"
+
+
+def _shortened(tag: str) -> str:
+    """Return a tag without fonts, its coordinates to a hundredth of a point."""
+    return _LONG_NUMBER.sub(r"\1", _FAMILY.sub("", _FONT.sub(r"font-size: \1px", tag)))
 
 
 def with_own_names(svg: str, prefix: str) -> str:

@@ -151,7 +151,7 @@ CHECK = {
 EPOCH = {"event": "epoch", "phase": "fp32"}
 METRICS = [
     {**EPOCH, "epoch": 1, "train_loss": 0.9, "validation_loss": 0.8, "best": True, "seconds": 3},
-    {"event": "out_of_memory", "phase": "fp32"},
+    {**EPOCH, "event": "out_of_memory", "epoch": 9, "train_loss": 0.1, "validation_loss": 0.1},
     {**EPOCH, "epoch": 2, "train_loss": 0.7, "validation_loss": 0.9, "best": False, "seconds": 4},
     {**EPOCH, "phase": "qat", "epoch": 1, "train_loss": 0.6, "validation_loss": 0.7},
 ]

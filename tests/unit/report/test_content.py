@@ -170,6 +170,28 @@ def test_the_answer_comes_in_figures(content: ReportContent) -> None:
     assert content.missing == ()
 
 
+@pytest.mark.parametrize(
+    ("qat", "value", "said"),
+    [
+        (0.22, "+10.0 %", "INT8 raises q-risk P50 from 0.20000 to 0.22000; over all quantiles it changes by +5.0 %."),
+        (0.18, "\N{MINUS SIGN}10.0 %", "INT8 lowers q-risk P50 from 0.20000 to 0.18000"),
+        (0.200001, "0.0 %", "INT8 leaves q-risk P50 at 0.20000."),
+    ],
+)
+def test_what_integers_cost_is_said_in_words(changeable: RunFolder, qat: float, value: str, said: str) -> None:
+    results = changeable.load_results()
+    changeable.write_results(replace(results, q_risk={**results.q_risk, "qat": (0.1, qat, 0.1)}))
+    (fact,) = (one for one in collect(changeable).facts if one.title == "What INT8 costs")
+    assert fact.value == value
+    assert fact.sentence.startswith(said)
+
+
+def test_one_export_makes_both_files(changeable: RunFolder) -> None:
+    changeable.onnx_file("int8").unlink()
+    changeable.onnx_file("fp32").unlink()
+    assert [one.command for one in collect(changeable).missing] == ["qat-tft export mine --int8"]
+
+
 def test_costs_are_those_of_check_and_results(content: ReportContent) -> None:
     cost = content.cost
     assert [(layer.name, layer.bits, layer.rounding_db, layer.file_db) for layer in cost.layers] == [
