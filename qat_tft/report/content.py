@@ -93,7 +93,7 @@ def collect(run: RunFolder, versions: Mapping[str, str] = _NO_VERSIONS) -> Repor
         curves=read_curves(run),
         risks=risk_rows(results),
         steps=errors_by_step(evidence, levels),
-        explanations=explain(evidence, config.model.history),
+        explanations=explain(evidence.views, evidence.variables, config.model.history),
         cost=cost_of(report, evidence.low_bits),
         card=card_of(config, schema, run.load_preprocessing(), results, versions),
     )

@@ -5,6 +5,7 @@ Legend: N windows, T history, F horizon, S = T + F, Q quantiles, V variables of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -137,16 +138,30 @@ def _view(kind: str, label: str, model: nn.Module, scaling: Scaling, windows: Ba
     with evaluating(model):
         for first in range(0, len(windows.target), _BATCH):
             batch = windows.windows(slice(first, first + _BATCH))
-            parts.append(_condensed(explained(model, scaling, batch), batch, schema))
+            parts.append(condensed(explained(model, scaling, batch), present_steps(batch, schema)))
+    return view_of(kind, label, parts)
+
+
+def view_of(kind: str, label: str, parts: Sequence[tuple[Tensor, ...]]) -> ModelView:
+    """Return what a model says of all batches, from what `condensed` gives for each."""
     quantiles, static, historical, future, attention = (torch.cat(part) for part in zip(*parts, strict=True))
     selection: dict[GroupName, Tensor] = {"static": static, "historical": historical, "future": future}
     return ModelView(kind, label, quantiles, selection, attention)
 
 
-def _condensed(said: Forecast, batch: Batch, schema: Schema) -> tuple[Tensor, ...]:
-    """Return quantiles, the weights of the three groups and the attention, each without its steps."""
+def present_steps(batch: Batch, schema: Schema) -> Tensor:
+    """Return bool [B, T]: which steps of the histories are no padding."""
     place = schema.group("historical").present
-    there = torch.ones(batch.historical.shape[:2]) if place is None else steps_present(batch.historical, place).float()
+    every = torch.ones(batch.historical.shape[:2], dtype=torch.bool)
+    return every if place is None else steps_present(batch.historical, place)
+
+
+def condensed(said: Forecast, present: Tensor) -> tuple[Tensor, ...]:
+    """Return quantiles, the weights of the three groups and the attention, each a mean over its steps.
+
+    `present` is bool [B, T]: steps that are padding count nowhere.
+    """
+    there = present.float()
     historical = (said.historical_weights * there.unsqueeze(-1)).sum(1) / there.sum(1, keepdim=True)
     return said.quantiles, said.static_weights, historical, said.future_weights.mean(1), said.attention.mean(1)
 

@@ -5,12 +5,13 @@ Source: Lim et al. (2021), section 7. Legend: N windows, T history, F horizon, S
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from qat_tft.report.evidence import GROUPS, Evidence, ModelView
+from qat_tft.report.evidence import GROUPS, ModelView
 from qat_tft.schema import GroupName
 
 TITLES: dict[GroupName, str] = {
@@ -121,21 +122,27 @@ def signed_points(share: float) -> str:
     return f"{points:+.1f} points".replace("-", "\N{MINUS SIGN}") if points else "0.0 points"
 
 
-def explain(evidence: Evidence, history: int) -> Explanations:
-    """Aggregate the weights of every model over the windows."""
-    groups = tuple(_group(evidence, name) for name in GROUPS if evidence.variables[name])
-    attention = tuple(_attention(view, history) for view in evidence.views)
-    return Explanations(groups, attention, _moved([view.attention for view in evidence.views]))
+def explain(views: Sequence[ModelView], variables: Mapping[GroupName, tuple[str, ...]], history: int) -> Explanations:
+    """Aggregate the weights of models over windows.
+
+    Args:
+        views: of the same windows; FP32 first where there are two.
+        variables: of each group, in the order of its weights.
+        history: steps of a history.
+    """
+    groups = tuple(_group(views, name, variables[name]) for name in GROUPS if variables[name])
+    attention = tuple(_attention(view, history) for view in views)
+    return Explanations(groups, attention, _moved([view.attention for view in views]))
 
 
-def _group(evidence: Evidence, name: GroupName) -> GroupImportance:
-    weights = {view.kind: view.selection[name] for view in evidence.views}
+def _group(views: Sequence[ModelView], name: GroupName, names: tuple[str, ...]) -> GroupImportance:
+    weights = {view.kind: view.selection[name] for view in views}
     spreads = {kind: _spreads(values) for kind, values in weights.items()}
     variables = [
         VariableImportance(variable, dict(zip(spreads, found, strict=True)))
-        for variable, *found in zip(evidence.variables[name], *spreads.values(), strict=True)
+        for variable, *found in zip(names, *spreads.values(), strict=True)
     ]
-    variables.sort(key=lambda one: -one.weights[evidence.last.kind].mean)
+    variables.sort(key=lambda one: -one.weights[views[-1].kind].mean)
     return GroupImportance(name, tuple(variables), _moved(list(weights.values())))
 
 

@@ -82,7 +82,7 @@ def test_no_more_windows_are_looked_at_than_asked_for(finished: RunFolder) -> No
 
 
 def test_importance_is_the_mean_over_windows_and_falls(evidence: Evidence) -> None:
-    told = explain(evidence, HISTORY)
+    told = explain(evidence.views, evidence.variables, HISTORY)
     (historical,) = (group for group in told.groups if group.group == "historical")
     means = [one.weights["int8"].mean for one in historical.variables]
     assert means == sorted(means, reverse=True)
@@ -100,7 +100,7 @@ def test_importance_is_the_mean_over_windows_and_falls(evidence: Evidence) -> No
 
 
 def test_attention_stands_at_its_lag(evidence: Evidence) -> None:
-    told = explain(evidence, HISTORY).attention[0]
+    told = explain(evidence.views, evidence.variables, HISTORY).attention[0]
     assert told.lags == (-5, -4, -3, -2, -1, 0, 1, 2, 3)
     newest = evidence.views[0].attention[:, HISTORY - 1]
     assert told.mean[HISTORY - 1] == pytest.approx(float(newest.mean()), rel=SAME_SUMS)
