@@ -17,6 +17,8 @@ from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 
+from qat_tft.config.run import RunConfig
+from qat_tft.data.panel import Panel
 from qat_tft.data.split import Part
 from qat_tft.data.window_values import require_values
 from qat_tft.data.windows import Windows
@@ -140,23 +142,17 @@ def explain_run(
     kind: WeightsKind = model or ("qat" if run.has_qat_weights else "fp32")
     explaining = _load(run, kind)
     paths, panel = load_panel_for(run, files)
-    split = None if files else split_of(config.data, panel)
-    shape = {"history": config.model.history, "horizon": config.model.horizon}
-    windows = Windows(panel, **shape, split=split, part=None if split is None else Part.TEST)
+    windows = _windows(config, panel, whole=bool(files))
     variables = {name: variables_of(config.model, panel.schema, name) for name in GROUPS}
-    cells = WeightCells.of(variables, **shape)
+    cells = WeightCells.of(variables, history=config.model.history, horizon=config.model.horizon)
     held = most if detail == "windows" else max(1, min(most, _MOST_WEIGHTS // cells.columns.num_rows))
     indices = even_indices(len(windows), held)
-    rows = ForecastRows.of(panel, paths) if out else None
+    job = _Job(windows, explaining, run, kind, cells)
     with ForecastFile(out, "explanations") if out else nullcontext() as file:
-        job = _Job(windows, explaining, run, kind, cells)
+        rows = ForecastRows.of(panel, paths) if out else None
         parts, weights = job.run_over(indices, rows, file if detail == "windows" else None, keep=bool(out))
         if rows is not None and file is not None and detail != "windows":
-            series = windows.series_of(indices)
-            for one in torch.unique(series).tolist() if detail == "series" else [None]:
-                inside = weights if one is None else weights[series == one]
-                ids = {} if one is None else id_columns(rows, torch.tensor([one]).numpy())
-                file.add(cells.aggregated(kind, inside, ids))
+            job.add_aggregates(rows, file, indices, weights, by_series=detail == "series")
     return ExplanationReport(
         run=run.name,
         model=kind,
@@ -166,6 +162,14 @@ def explain_run(
         out=out,
         notes=(*panel.notes, *windows.notes),
     )
+
+
+def _windows(config: RunConfig, panel: Panel, *, whole: bool) -> Windows:
+    """Return the windows of a whole panel, or of its test part."""
+    shape = {"history": config.model.history, "horizon": config.model.horizon}
+    if whole:
+        return Windows(panel, **shape)
+    return Windows(panel, **shape, split=split_of(config.data, panel), part=Part.TEST)
 
 
 def _load(run: RunFolder, kind: WeightsKind) -> nn.Module:
@@ -207,3 +211,15 @@ class _Job:
                 elif keep:
                     kept.append(self.cells.weights(said, present))
         return parts, torch.cat(kept)
+
+    def add_aggregates(
+        self, rows: ForecastRows, file: ForecastFile, indices: Tensor, weights: Tensor, *, by_series: bool
+    ) -> None:
+        """Write the weights [N, C] of the windows at `indices` aggregated over all of them, or series by series."""
+        if not by_series:
+            file.add(self.cells.aggregated(self.kind, weights, {}))
+            return
+        series = self.windows.series_of(indices)
+        for one in torch.unique(series):
+            ids = id_columns(rows, one.unsqueeze(0).numpy())
+            file.add(self.cells.aggregated(self.kind, weights[series == one], ids))

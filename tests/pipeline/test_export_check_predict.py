@@ -142,6 +142,14 @@ def test_the_page_of_a_checked_run_tells_of_its_layers_and_versions(run: RunFold
     assert importlib.metadata.version("torch").partition("+")[0] in page
 
 
+def test_without_the_weights_the_tables_of_a_run_are_shown_and_no_page(run: RunFolder, call) -> None:
+    run.weights_file("fp32").unlink()
+    code, output, messages = call("report", run.path, "--json")
+    assert (code, json.loads(output)["page"]) == (0, None)
+    assert "No page is written" in messages
+    assert "fp32.safetensors" in messages
+
+
 def test_the_check_also_reads_well(run: RunFolder, call) -> None:
     code, output, _ = call("check", run.onnx_file("int8"))
     assert code == 0

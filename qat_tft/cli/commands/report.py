@@ -60,8 +60,10 @@ def report(
         if picture:
             raise
         console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")
-    content = collect(folder, file.metadata.versions if file else {})
-    page = written_page(lambda: run_page(content), Path(out) if out else None, folder.path / layout.PAGE)
+    versions = file.metadata.versions if file else {}
+    page = written_page(
+        lambda: run_page(collect(folder, versions)), Path(out) if out else None, folder.path / layout.PAGE
+    )
     console.emit(RunReport.of(folder, drawn, page), json=json)
     if opened and page is not None:
         shown_in_browser(page)

@@ -10,7 +10,7 @@ from qat_tft.report.page import write_page
 
 
 def written_page(make: Callable[[], str], asked: Path | None, usual: Path) -> Path | None:
-    """Write a page and return its path; None, and a note, where its usual place cannot be written to.
+    """Write a page and return its path; None, and a note, where it cannot be made or its usual place be written to.
 
     Args:
         make: returns the page.
@@ -18,17 +18,19 @@ def written_page(make: Callable[[], str], asked: Path | None, usual: Path) -> Pa
         usual: where it goes otherwise.
 
     Raises:
-        RunFolderError: the page that was asked for cannot be drawn or written.
+        RunFolderError: the page that was asked for cannot be made or written.
     """
-    path = asked or usual
+    elsewhere = ""
     try:
-        write_page(path, make())
+        html = make()
+        elsewhere = " --out FILE writes it elsewhere."
+        write_page(asked or usual, html)
     except RunFolderError as failure:
         if asked is not None:
             raise
-        console.note(f"No page is written: {failure} --out FILE writes it elsewhere.")
+        console.note(f"No page is written: {failure}{elsewhere}")
         return None
-    return path
+    return asked or usual
 
 
 def shown_in_browser(page: Path) -> None:
