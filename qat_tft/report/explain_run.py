@@ -166,10 +166,10 @@ def explain_run(
 
 def _windows(config: RunConfig, panel: Panel, *, whole: bool) -> Windows:
     """Return the windows of a whole panel, or of its test part."""
-    shape = {"history": config.model.history, "horizon": config.model.horizon}
+    history, horizon = config.model.history, config.model.horizon
     if whole:
-        return Windows(panel, **shape)
-    return Windows(panel, **shape, split=split_of(config.data, panel), part=Part.TEST)
+        return Windows(panel, history=history, horizon=horizon)
+    return Windows(panel, history=history, horizon=horizon, split=split_of(config.data, panel), part=Part.TEST)
 
 
 def _load(run: RunFolder, kind: WeightsKind) -> nn.Module:

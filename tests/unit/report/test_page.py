@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from html.parser import HTMLParser
+from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 
@@ -150,3 +151,30 @@ def test_two_runs_stand_side_by_side_on_a_page_that_keeps_the_same_promises(
     assert all(after <= before + 1 for before, after in pairwise(levels))
     assert Counter(tag for tag, _ in told.tags)["svg"] == 2 * 8
     assert "Nothing: options and columns are the same." in told.text
+
+
+def test_words_and_colors_stand_out_in_light_and_dark() -> None:
+    css = files("qat_tft.report").joinpath("templates/style.css").read_text()
+    light, dark = (dict(COLOR.findall(part)) for part in css.split("prefers-color-scheme: dark"))
+    assert light["paper"] != dark["paper"]
+    for theme in (light, dark):
+        for name in ("ink", "soft", "fp32", "int8", "simple", "other", "good", "bad"):
+            assert contrast(theme[name], theme["paper"]) >= READABLE, (name, theme["paper"])
+        assert min(contrast(theme[name], theme["panel"]) for name in ("ink", "soft")) >= READABLE
+
+
+COLOR = re.compile(r"--(\w+): #([0-9a-f]{6})")
+READABLE = 4.5
+"""Contrast of text that WCAG 2 asks for at level AA."""
+
+
+def contrast(one: str, other: str) -> float:
+    """Contrast of two colors, by WCAG 2."""
+    darker, lighter = sorted(map(luminance, (one, other)))
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def luminance(color: str) -> float:
+    shares = [int(color[place : place + 2], 16) / 255 for place in (0, 2, 4)]
+    linear = [share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares]
+    return sum(weight * share for weight, share in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
