@@ -31,6 +31,7 @@ COMMANDS = (
     "backtest",
     "predict",
     "report",
+    "explain",
     "inspect",
     "sample-data",
 )

@@ -75,7 +75,7 @@ class ForecastRows:
         columns: dict[str, pa.Array] = {}
         for place, (column, type_) in enumerate(zip(panel.schema.id, self.id_types, strict=True)):
             names = pa.array([panel.series_ids[one][place] for one in series.tolist()], pa.string())
-            columns[column] = _in_type(names.take(pa.array(window)), type_)
+            columns[column] = in_type(names.take(pa.array(window)), type_)
         columns[ORIGIN_COLUMN] = self.times.array(panel.time.numpy()[origins[window]], panel.time_kind)
         coming = origins[:, None] + np.arange(1, horizon + 1)  # [N, F]
         columns[panel.schema.time] = self.times.array(panel.time.numpy()[coming.reshape(-1)], panel.time_kind)
@@ -87,7 +87,7 @@ class ForecastRows:
 
 
 class ForecastFile:
-    """A Parquet file that tables of forecasts are added to; no more than a row group waits in memory.
+    """A Parquet file that tables of forecasts, or of `what` else, are added to; a row group at most waits in memory.
 
     A context manager: the file appears at `path` when the block ends without an error, or not at all.
 
@@ -95,8 +95,8 @@ class ForecastFile:
         DataError: on entering, adding and leaving, if the place cannot be written to.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, what: str = "forecasts") -> None:
+        self._path, self._what = path, what
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._closing = ExitStack()
@@ -142,13 +142,14 @@ class ForecastFile:
             yield
         except OSError as error:
             raise DataError(
-                f"the forecasts cannot be written: {error.strerror or error}",
+                f"the {self._what} cannot be written: {error.strerror or error}",
                 where=str(self._path),
                 next_step="Choose a file in a writable folder with --out.",
             ) from None
 
 
-def _in_type(text: pa.Array, type_: pa.DataType) -> pa.Array:
+def in_type(text: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Return texts in the type of the column that they come from; as they are where they are no such values."""
     with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
         if pa.types.is_dictionary(type_):
             return text.cast(type_.value_type).dictionary_encode().cast(type_)

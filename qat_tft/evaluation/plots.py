@@ -49,7 +49,7 @@ def draw_forecast(
     Raises:
         PictureError: matplotlib cannot be loaded, or the file cannot be written.
     """
-    figure = _empty_figure()
+    figure = empty_figure((9.0, 4.0))
     axes = figure.add_subplot()
     shown = history[-_SHOWN_SEASONS * max(1, len(truth)) :]
     past, ahead = np.arange(-len(shown) + 1, 1), np.arange(1, len(truth) + 1)
@@ -69,7 +69,12 @@ def draw_forecast(
     _save(figure, path)
 
 
-def _empty_figure() -> Figure:
+def empty_figure(size: tuple[float, float]) -> Figure:
+    """Return a figure of that width and height in inches, which draws without a display.
+
+    Raises:
+        PictureError: matplotlib cannot be loaded.
+    """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -78,7 +83,7 @@ def _empty_figure() -> Figure:
             f"matplotlib cannot be loaded: {failure}",
             next_step="Set the environment variable MPLCONFIGDIR to a folder that may be written to",
         ) from None
-    figure = Figure(figsize=(9, 4), layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 

@@ -28,6 +28,9 @@ INTEGER: dict[int, FileKind] = {8: "int8", 4: "int4", 2: "int2"}
 
 CHECK = "check.json"
 PICTURE = "forecast.png"
+PAGE = "report.html"
+COMPARISON = "compare.html"
+"""Page beside the run folders that puts two of them side by side."""
 
 TITLES = {
     WEIGHTS["fp32"]: "FP32 weights",

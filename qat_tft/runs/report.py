@@ -27,6 +27,7 @@ class RunReport:
         sizes: bytes of each file that exists, by its name.
         check: the object in check.json, None where the run was not checked.
         picture: the forecast that was drawn, None without one.
+        page: the page that was written, None without one.
     """
 
     folder: Path
@@ -34,16 +35,17 @@ class RunReport:
     sizes: dict[str, int]
     check: dict[str, Any] | None
     picture: Path | None
+    page: Path | None
 
     @classmethod
-    def of(cls, run: RunFolder, picture: Path | None = None) -> RunReport:
+    def of(cls, run: RunFolder, picture: Path | None = None, page: Path | None = None) -> RunReport:
         """Collect the report of a finished run.
 
         Raises:
             RunFolderError: results.json or check.json is missing or damaged.
         """
         sizes = {name: (run.path / name).stat().st_size for name in layout.TITLES if (run.path / name).is_file()}
-        return cls(run.path, run.load_results(), sizes, run.load_check(), picture)
+        return cls(run.path, run.load_results(), sizes, run.load_check(), picture, page)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -53,12 +55,13 @@ class RunReport:
             "bytes": self.sizes,
             "check": self.check,
             "picture": str(self.picture) if self.picture else None,
+            "page": str(self.page) if self.page else None,
         }
 
     def tables(self) -> Sequence[RenderableType]:
-        """Return the q-risk table, the table of files, and one line each on memory, check and picture."""
-        lines = [line for line in (self._memory(), self._verdict(), self._storage(), self._drawn()) if line]
-        return [*self.results.tables(), self._files(), *(Text(line) for line in lines)]
+        """Return the q-risk table, the table of files, and one line each on memory, check, picture and page."""
+        lines = (self.memory(), self.verdict(), self.storage(), self._drawn(), self._written())
+        return [*self.results.tables(), self._files(), *(Text(line) for line in lines if line)]
 
     def _files(self) -> Table:
         table = Table("file", "what", "KB")
@@ -67,7 +70,8 @@ class RunReport:
             table.add_row(name, layout.TITLES[name], f"{size / 1000:,.1f}")
         return table
 
-    def _memory(self) -> str:
+    def memory(self) -> str:
+        """Say what checkpointing saved."""
         saved = self.results.checkpointing
         if saved is None:
             return "Trained without activation checkpointing."
@@ -77,7 +81,8 @@ class RunReport:
             f"{saved['saved']:.0%} saved, measured."
         )
 
-    def _verdict(self) -> str:
+    def verdict(self) -> str:
+        """Say whether the check passed, and how close the file is to the trained model."""
         if self.check is None:
             return "Not checked in onnxruntime yet: `qat-tft check`."
         passed, sqnr = self.check.get("passed"), self.check.get("sqnr_db") or {}
@@ -85,9 +90,13 @@ class RunReport:
         reference = f" against the trained model: {figures}" if figures else ""
         return f"Check in onnxruntime: {'passed' if passed else 'FAILED'}{reference}."
 
-    def _storage(self) -> str:
+    def storage(self) -> str:
+        """Say it where products stay in floating point; nothing otherwise."""
         stored = (self.check or {}).get("products") == "float"
         return f"The INT8 file has {INTEGER_STORAGE}." if stored else ""
 
     def _drawn(self) -> str:
         return f"Forecast plot: {self.picture}" if self.picture else ""
+
+    def _written(self) -> str:
+        return f"Report: {self.page}" if self.page else ""

@@ -37,7 +37,7 @@ _TO_TRY = (
 
 @dataclass(frozen=True)
 class RunResults:
-    """What results.json of a run folder holds.
+    """What results.json of a run folder holds. What an earlier version did not write is empty, or 0.
 
     Attributes:
         run: name of the run.
@@ -59,10 +59,10 @@ class RunResults:
     quantiles: tuple[float, ...]
     season: int
     q_risk: dict[str, tuple[float | None, ...]]
-    windows: dict[str, int]
-    validation_loss: dict[str, float]
-    parameters: int
-    seconds: float
+    windows: dict[str, int] = field(default_factory=dict)
+    validation_loss: dict[str, float] = field(default_factory=dict)
+    parameters: int = 0
+    seconds: float = 0.0
     checkpointing: dict[str, Any] | None = None
     version: str = ""
     notes: tuple[str, ...] = field(default=())
@@ -93,19 +93,20 @@ class RunResults:
     @property
     def rounding_loss(self) -> float | None:
         """By which share calibration alone raises the mean q-risk above FP32's; None where one is unknown."""
-        fp32, ptq = (self._mean(name) for name in ("fp32", "ptq"))
+        fp32, ptq = (self.mean_risk(name) for name in ("fp32", "ptq"))
         return ptq / fp32 - 1.0 if fp32 and ptq is not None else None
 
     @property
     def recovered(self) -> float | None:
         """Share of that loss which QAT wins back; None where there is no QAT, or next to nothing to win."""
-        fp32, ptq, qat = (self._mean(name) for name in ("fp32", "ptq", "qat"))
+        fp32, ptq, qat = (self.mean_risk(name) for name in ("fp32", "ptq", "qat"))
         loss = self.rounding_loss
         if fp32 is None or ptq is None or qat is None or loss is None or loss < _WORTH_WINNING_BACK:
             return None
         return (ptq - qat) / (ptq - fp32)
 
-    def _mean(self, forecast: str) -> float | None:
+    def mean_risk(self, forecast: str) -> float | None:
+        """Return the mean of a forecast's q-risk over the quantiles; None where one is unknown."""
         risks = self.q_risk.get(forecast, (None,))
         known = [risk for risk in risks if risk is not None]
         return sum(known) / len(known) if len(known) == len(risks) else None
@@ -134,7 +135,7 @@ class RunResults:
         try:
             known = {name: value[name] for name in cls.__dataclass_fields__ if name in value}
             by_level = {name: _by_forecast(known.get(name, {})) for name in ("q_risk", "coverage")}
-            quantiles, notes = tuple(map(float, value["quantiles"])), tuple(value["notes"])
+            quantiles, notes = tuple(map(float, value["quantiles"])), tuple(value.get("notes", ()))
             made = TypeAdapter(cls).validate_python({**known, "quantiles": quantiles, **by_level, "notes": notes})
         except (KeyError, TypeError, AttributeError, ValidationError) as error:
             raise ValueError(f"not the results of a run: {type(error).__name__} {error}") from None
@@ -154,7 +155,8 @@ class RunResults:
 
     def tables(self) -> Sequence[RenderableType]:
         """Return q-risk and coverage, and the sentence that compares with the strongest simple forecast."""
-        table = Table(title=f"q-risk on the test part ({self.windows['test_evaluated']:,} windows)")
+        evaluated = self.windows.get("test_evaluated")
+        table = Table(title="q-risk on the test part" + (f" ({evaluated:,} windows)" if evaluated else ""))
         table.add_column("forecast")
         names = [quantile_name(level) for level in self.quantiles]
         simple = self.strongest_simple
@@ -199,7 +201,7 @@ class RunResults:
             return (
                 "q-risk is undefined on this test part, whose targets are all zero: forecasts cannot be compared by it."
             )
-        strongest = f"the strongest simple forecast, {self._named(simple)},"
+        strongest = f"the strongest simple forecast, {self.named(simple)},"
         if gain >= _NOTICEABLE:
             return f"{TITLES[model]} beats {strongest} by {gain:.1%} in q-risk {level}."
         if gain > -_NOTICEABLE:
@@ -209,7 +211,8 @@ class RunResults:
     def _title(self, name: str) -> str:
         return TITLES[LAST] if name == NAIVE and self.season == 1 else TITLES.get(name, name)
 
-    def _named(self, simple: str) -> str:
+    def named(self, simple: str) -> str:
+        """Return what a sentence calls a forecast without a network."""
         if simple != NAIVE:
             return f"{'a' if simple == RIDGE else 'the'} {TITLES[simple]}"
         return f"the value of {self.season} steps before" if self.season > 1 else "the last value"

@@ -1,6 +1,7 @@
 """From a trained run to forecasts, through the command line: export, check, predict, and their failures."""
 
 import importlib
+import importlib.metadata
 import json
 import subprocess
 import sys
@@ -129,6 +130,24 @@ def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFol
     assert set(report["latency_ms"]["fp32"]) == set(report["latency_ms"]["int8"]) == {"1", "32"}
     assert isinstance(report["quantile_crossings"], int)
     assert json.loads((run.path / "check.json").read_text()) == report
+
+
+def test_the_page_of_a_checked_run_tells_of_its_layers_and_versions(run: RunFolder, call) -> None:
+    assert call("check", "--runs-dir", run.path.parent)[0] == 0
+    code, output, messages = call("report", run.path, "--json")
+    assert (code, messages) == (0, "")
+    page = Path(json.loads(output)["page"]).read_text()
+    assert "What this run lacks" not in page
+    assert all(layer in page for layer in compared_layers(run.load_qat_model()))
+    assert importlib.metadata.version("torch").partition("+")[0] in page
+
+
+def test_without_the_weights_the_tables_of_a_run_are_shown_and_no_page(run: RunFolder, call) -> None:
+    run.weights_file("fp32").unlink()
+    code, output, messages = call("report", run.path, "--json")
+    assert (code, json.loads(output)["page"]) == (0, None)
+    assert "No page is written" in messages
+    assert "fp32.safetensors" in messages
 
 
 def test_the_check_also_reads_well(run: RunFolder, call) -> None:

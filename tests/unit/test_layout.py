@@ -28,10 +28,11 @@ ARROWS = {
     "quantization": {"checkpointing", "model"},
     "evaluation": {"data", "model"},
     "runs": {"config", "data", "evaluation", "model", "quantization"},
+    "report": {"config", "data", "evaluation", "model", "runs"},
     "profiling": {"checkpointing", "config", "data", "model", "quantization", "runs"},
     "training": {"checkpointing", "config", "data", "evaluation", "model", "profiling", "quantization", "runs"},
     "export": {"config", "data", "evaluation", "model", "quantization", "runs"},
-    "cli": {"checkpointing", "config", "data", "evaluation", "export", "profiling", "runs", "training"},
+    "cli": {"checkpointing", "config", "data", "evaluation", "export", "profiling", "report", "runs", "training"},
 }
 
 

@@ -61,11 +61,13 @@ def test_wheel_puts_nothing_beside_qat_tft_into_site_packages(members: frozenset
     assert tops == {"qat_tft", f"qat_tft-{PROJECT['project']['version']}.dist-info"}
 
 
-def test_wheel_carries_the_embedded_data_and_stays_small(wheel: Path, members: frozenset[str]) -> None:
+def test_wheel_carries_embedded_data_and_templates_and_stays_small(wheel: Path, members: frozenset[str]) -> None:
     embedded = ROOT / "qat_tft" / "data" / "sample" / "embedded"
     expected = {str(path.relative_to(ROOT)) for path in embedded.glob("*") if path.is_file()}
     assert any(name.endswith(".parquet") for name in expected)
-    assert expected <= members
+    templates = {str(path.relative_to(ROOT)) for path in (ROOT / "qat_tft" / "report" / "templates").iterdir()}
+    assert templates
+    assert expected | templates <= members
     assert sum((ROOT / name).stat().st_size for name in expected) < EMBEDDED_LIMIT
     assert wheel.stat().st_size < WHEEL_LIMIT
 

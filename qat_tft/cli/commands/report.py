@@ -1,4 +1,4 @@
-"""`qat-tft report`: the results of a run at a glance, and a plot of one of its forecasts."""
+"""`qat-tft report`: the results of a run at a glance, a plot of one of its forecasts, and a page that says it all."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,21 +21,80 @@ def report(
             metavar="FILE",
         ),
     ] = None,
+    out: Annotated[
+        str | None,
+        typer.Option("--out", help="HTML file to write the page to. Default: report.html of the run.", metavar="FILE"),
+    ] = None,
+    compare: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--compare",
+            help="Two runs to put side by side instead, into compare.html of the runs folder or --out.",
+            metavar="RUN RUN",
+        ),
+    ] = None,
+    opened: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
     json: Json = False,
 ) -> None:
-    """Show q-risk against the seasonal naive forecast, memory saved, file sizes and the check; plot a forecast."""
-    from qat_tft.cli.display.forecast_picture import draw_run
+    """Show q-risk, memory saved, file sizes and the check; plot a forecast; write a page with all of it.
+
+    The page is one HTML file that needs no network: the answer first, then forecasts, quality, explanations by
+    selection weights and attention, what integers cost, and a model card. It takes nothing but the run folder.
+    """
+    if compare is not None:
+        _compare(run, picture, compare, runs_dir, out, opened=opened, json=json)
+        return
+    from qat_tft.cli.display.forecast_picture import draw_run, exported
+    from qat_tft.cli.display.pages import shown_in_browser, written_page
     from qat_tft.errors import PictureError
+    from qat_tft.report.content import collect
+    from qat_tft.report.page import run_page
     from qat_tft.runs import layout
     from qat_tft.runs.folder import RunFolder
     from qat_tft.runs.report import RunReport
 
     folder = RunFolder.find(run, runs_dir)
-    found, drawn = RunReport.of(folder), None  # read before anything is written
+    found, drawn, file = RunReport.of(folder), None, exported(folder)  # read before anything is written
     try:
-        drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE)
+        drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE, file)
     except PictureError as failure:
         if picture:
             raise
         console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")
-    console.emit(replace(found, picture=drawn), json=json)
+    versions = file.metadata.versions if file else {}
+    page = written_page(
+        lambda: run_page(collect(folder, versions)), Path(out) if out else None, folder.path / layout.PAGE
+    )
+    console.emit(replace(found, picture=drawn, page=page), json=json)
+    if opened and page is not None:
+        shown_in_browser(page)
+
+
+def _compare(
+    run: str | None,
+    picture: str | None,
+    compared: tuple[str, str],
+    runs_dir: str,
+    out: str | None,
+    *,
+    opened: bool,
+    json: bool,
+) -> None:
+    """Put two runs side by side."""
+    from qat_tft.cli.display.pages import shown_in_browser, written_page
+    from qat_tft.errors import ConfigError
+    from qat_tft.report.comparison import compare_runs
+    from qat_tft.report.page import comparison_page
+    from qat_tft.runs import layout
+    from qat_tft.runs.folder import RunFolder
+
+    if run is not None or picture is not None:
+        other = "a run" if run is not None else "--picture"
+        raise ConfigError(f"{other} is given beside --compare", next_step="Leave it out, or --compare")
+    first, second = (RunFolder.find(one, runs_dir) for one in compared)
+    found = compare_runs(first, second)
+    usual = Path(runs_dir) / layout.COMPARISON
+    page = written_page(lambda: comparison_page(found), Path(out) if out else None, usual)
+    console.emit(found.with_page(page), json=json)
+    if opened and page is not None:
+        shown_in_browser(page)

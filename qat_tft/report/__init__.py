@@ -1,0 +1,1 @@
+"""The report of a run as a page: its content first, then pictures, then HTML."""
