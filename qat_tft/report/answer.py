@@ -72,6 +72,8 @@ def _gain(results: RunResults) -> Fact:
     assert simple is not None
     own, other = (risk_text(results.q_risk[name][results.middle]) for name in (_last_model(results), simple))
     sentence = f"q-risk {level} of {own}; {results.named(simple)} has {other}."
+    if abs(gain) < _NOTICEABLE:
+        return Fact(title, "0.0 %", sentence)
     return Fact(title, signed_percent(-gain), sentence, "good" if gain > 0 else "bad")
 
 

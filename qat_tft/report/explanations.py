@@ -21,6 +21,8 @@ TITLES: dict[GroupName, str] = {
 }
 LOW, HIGH = 0.1, 0.9
 """Quantiles over windows between which a spread is shown."""
+UNNOTICED = 5e-4
+"""Share below which a change would be printed as 0.0 %."""
 _NAMED_CHANGES = 3
 
 
@@ -106,14 +108,19 @@ class Explanations:
         """Say what the integer model, called `label`, changes; nothing with one model."""
         told = [_group_change(group, label) for group in self.groups if group.moved is not None]
         if self.attention_moved is not None:
-            told.append(f"{self.attention_moved:.1%} of the attention goes to other steps with {label}.")
+            moved = f"{self.attention_moved:.1%}" if self.attention_moved >= UNNOTICED else "Next to nothing"
+            told.append(f"{moved} of the attention goes to other steps with {label}.")
         return tuple(told)
 
 
 def _group_change(group: GroupImportance, label: str) -> str:
-    moved = sorted(group.variables, key=lambda one: -abs(one.change or 0.0))[:_NAMED_CHANGES]
-    named = ", ".join(f"{one.variable} {signed_points(one.change or 0.0)}" for one in moved)
-    return f"{TITLES[group.group]}: {label} puts {group.moved:.1%} of the weight on other variables; most: {named}."
+    if group.moved is not None and group.moved < UNNOTICED:
+        return f"{TITLES[group.group]}: {label} puts next to nothing of the weight on other variables."
+    noticed = [one for one in group.variables if abs(one.change or 0.0) >= UNNOTICED]
+    largest = sorted(noticed, key=lambda one: -abs(one.change or 0.0))[:_NAMED_CHANGES]
+    named = ", ".join(f"{one.variable} {signed_points(one.change or 0.0)}" for one in largest)
+    most = f"; most: {named}" if named else ""
+    return f"{TITLES[group.group]}: {label} puts {group.moved:.1%} of the weight on other variables{most}."
 
 
 def signed_points(share: float) -> str:

@@ -13,7 +13,7 @@ from qat_tft.evaluation.names import quantile_name, risk_text, share_text, signe
 from qat_tft.report import pictures
 from qat_tft.report.comparison import Comparison
 from qat_tft.report.content import ReportContent
-from qat_tft.report.explanations import TITLES, signed_points
+from qat_tft.report.explanations import TITLES, UNNOTICED, signed_points
 from qat_tft.report.fans import Fan
 from qat_tft.report.missing import Missing
 from qat_tft.report.pictures import with_own_names
@@ -91,7 +91,7 @@ def render(template: str, **values: Any) -> str:
         "quantile": quantile_name,
         "risk": lambda risk: "\N{EN DASH}" if risk is None else risk_text(risk),
         "share": share_text,
-        "signed": signed_percent,
+        "signed": lambda share: signed_percent(share) if abs(share) >= UNNOTICED else "0.0 %",
         "points": signed_points,
         "thousands": lambda number: f"{number:,.0f}",
         "mib": lambda size: f"{size / 2**20:,.0f}",

@@ -27,6 +27,7 @@ class RiskRow:
         risks: per quantile; None where it is undefined.
         coverage: share of targets up to each quantile; empty where the results hold none.
         gain: by which share it lies below the strongest simple forecast at the middle quantile.
+        strongest_simple: whether it is that forecast.
     """
 
     name: str
@@ -35,6 +36,7 @@ class RiskRow:
     risks: tuple[float | None, ...]
     coverage: tuple[float | None, ...]
     gain: float | None
+    strongest_simple: bool
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def risk_rows(results: RunResults) -> tuple[RiskRow, ...]:
             risks=risks,
             coverage=results.coverage.get(name, ()),
             gain=results.gain(name),
+            strongest_simple=name == results.strongest_simple,
         )
         for name, risks in results.q_risk.items()
     )

@@ -10,7 +10,14 @@ import torch
 from qat_tft.model.frame import Frame, FrameShape
 from qat_tft.report.content import ReportContent, collect
 from qat_tft.report.evidence import PATH, SCALE, Evidence, gather_evidence, variables_of
-from qat_tft.report.explanations import explain, signed_points
+from qat_tft.report.explanations import (
+    Explanations,
+    GroupImportance,
+    Spread,
+    VariableImportance,
+    explain,
+    signed_points,
+)
 from qat_tft.report.fans import choose_fans
 from qat_tft.report.missing import Missing
 from qat_tft.runs import layout
@@ -184,6 +191,35 @@ def test_what_integers_cost_is_said_in_words(changeable: RunFolder, qat: float, 
     (fact,) = (one for one in collect(changeable).facts if one.title == "What INT8 costs")
     assert fact.value == value
     assert fact.sentence.startswith(said)
+
+
+def test_a_model_that_adds_nothing_is_as_good_as_the_simple_forecast(changeable: RunFolder) -> None:
+    results = changeable.load_results()
+    q_risk = {**results.q_risk, "fp32": results.q_risk["ridge"], "qat": (0.2, 0.30001, 0.2)}
+    changeable.write_results(replace(results, q_risk=q_risk))
+    told = collect(changeable)
+    assert (told.facts[0].value, told.facts[0].tone) == ("0.0 %", "plain")
+    assert [row.name for row in told.risks if row.strongest_simple] == ["ridge"]
+
+
+def test_changes_that_nobody_would_notice_are_called_so(content: ReportContent) -> None:
+    unmoved = tuple(replace(group, moved=1e-5) for group in content.explanations.groups)
+    sentences = replace(content.explanations, groups=unmoved, attention_moved=1e-5).changes("INT4")
+    assert sentences[-1] == "Next to nothing of the attention goes to other steps with INT4."
+    assert all("INT4 puts next to nothing of the weight on other variables" in one for one in sentences[:-1])
+
+
+def test_variables_whose_weight_moved_are_named_and_no_others() -> None:
+    fp32, int8 = (Spread(mean, 0.0, 1.0) for mean in (0.5, 0.4))
+    variables = tuple(
+        VariableImportance(name, {"fp32": fp32, "int8": after}) for name, after in (("moved", int8), ("still", fp32))
+    )
+    told = Explanations((GroupImportance("static", variables, 0.1),), (), None)
+    assert told.changes("INT8") == (
+        "Static columns: INT8 puts 10.0% of the weight on other variables; most: moved \N{MINUS SIGN}10.0 points.",
+    )
+    still = Explanations((GroupImportance("static", variables[1:], 0.001),), (), None)
+    assert still.changes("INT8") == ("Static columns: INT8 puts 0.1% of the weight on other variables.",)
 
 
 def test_one_export_makes_both_files(changeable: RunFolder) -> None:
