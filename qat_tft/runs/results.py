@@ -147,8 +147,6 @@ class RunResults:
         lengths = {len(figures) for by_name in (self.q_risk, self.coverage) for figures in by_name.values()}
         if not self.quantiles or lengths - {len(self.quantiles)} or not _MODELS & self.q_risk.keys() or self.season < 1:
             raise ValueError("not the results of a run: figures of no model, or of other quantiles")
-        if "test_evaluated" not in self.windows:
-            raise ValueError("not the results of a run: no number of test windows")
         saved = self.checkpointing
         if saved is not None and not all(isinstance(saved.get(name), int | float) for name in _SAVED):
             raise ValueError("not the results of a run: what checkpointing saved is not told")

@@ -256,7 +256,6 @@ def test_a_report_that_no_check_wrote_is_refused(finished, report):
         pytest.param(lambda value: value.update(q_risk={}), id="no model"),
         pytest.param(lambda value: value.update(quantiles=[0.5]), id="other quantiles"),
         pytest.param(lambda value: value.update(checkpointing={"mode": "full"}), id="savings without figures"),
-        pytest.param(lambda value: value.update(windows={}), id="no windows"),
     ],
 )
 def test_results_that_no_run_wrote_are_refused(finished, change):
