@@ -159,10 +159,10 @@ class WarmProcess:
         answer = self._ask({"wait": pid})
         seconds = time.monotonic() - self._started.pop(pid)
         output, messages = (Path(self._work / f"{pid}.{name}") for name in ("output", "messages"))
-        ended = Ended(answer["code"], output.read_text(), messages.read_text(), answer["changes"], seconds)
+        texts = [file.read_text() if file.exists() else "" for file in (output, messages)]  # none if killed at once
         for file in (output, messages):
-            file.unlink()
-        return ended
+            file.unlink(missing_ok=True)
+        return Ended(answer["code"], *texts, answer["changes"], seconds)
 
     def run(self, words: Sequence[str], fault: Fault = NO_FAULT, *, prepare: Sequence[str] = ()) -> Ended:
         """Run a command in a child to its end."""

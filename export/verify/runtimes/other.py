@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from onnx import ModelProto
 
+from qat_tft.errors import OnnxFileError
 from qat_tft.export.build.graph_rules import foreign_operators
 from qat_tft.export.verify.measures import sqnr_db
 from qat_tft.export.verify.runtimes import openvino, reference
@@ -51,6 +52,9 @@ def other_runtimes(
         inputs: raw, of a few rows.
         expected: raw quantiles [B, P, Q] of the reference model for these rows.
         units: turns raw quantiles into what the network put out.
+
+    Raises:
+        OnnxFileError: a runtime that knows the file's operators cannot run it.
     """
     foreign = foreign_operators(model)
     unknown = f"it knows no {', '.join(foreign)}, which the ONNX standard does not have" if foreign else ""
@@ -61,7 +65,18 @@ def other_runtimes(
         if skipped:
             found.append(OtherRuntime(name, skipped=skipped))
             continue
-        quantiles, how = runtime.forecast(model, inputs)
+        quantiles, how = _forecast(name, runtime, model, inputs)
         ratio = sqnr_db(wanted, units(quantiles))
         found.append(OtherRuntime(name, ratio, how, by_definition=runtime is reference))
     return tuple(found)
+
+
+def _forecast(name: str, runtime: ModuleType, model: ModelProto, inputs: Inputs) -> tuple[Array, str]:
+    try:
+        quantiles, how = runtime.forecast(model, inputs)
+    except Exception as error:  # runtimes raise many unrelated classes for a graph that onnxruntime lets pass
+        raise OnnxFileError(
+            f"the {name} cannot run this file ({str(error).splitlines()[0] if str(error) else type(error).__name__})",
+            next_step="It is damaged: export it again with `qat-tft export`.",
+        ) from error
+    return quantiles, how

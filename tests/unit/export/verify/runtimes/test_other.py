@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from qat_tft.errors import OnnxFileError
 from qat_tft.export.verify.runtimes.other import OtherRuntime, openvino, other_runtimes, reference
 
 REFERENCE, OPENVINO = "onnx reference evaluator", "OpenVINO"
@@ -44,6 +45,13 @@ def test_a_file_with_operators_of_another_domain_is_skipped_everywhere_by_their_
     for runtime in run(doubling("com.microsoft")).values():
         assert "com.microsoft:BiasGelu" in runtime.skipped
         assert runtime.sqnr_db is None
+
+
+def test_a_file_that_a_runtime_cannot_run_is_refused():
+    model = doubling()
+    del model.graph.node[0].input[1]
+    with pytest.raises(OnnxFileError, match=r"the onnx reference evaluator cannot run this file.*export it again"):
+        run(model)
 
 
 def test_a_file_with_too_many_weights_is_skipped_by_the_reference_evaluator(monkeypatch: pytest.MonkeyPatch):
