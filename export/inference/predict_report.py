@@ -48,7 +48,8 @@ class Predictions:
         heading = {name: name.removeprefix("forecast_") for name in (ORIGIN_COLUMN, STEP_COLUMN)}
         first = Table(title=title, title_justify="left", box=box.SIMPLE, padding=(0, 1, 0, 0), show_edge=False)
         cells = []
-        for name, values in self.table.slice(0, _SHOWN_ROWS).to_pydict().items():
+        for name, column in zip(self.table.column_names, self.table.slice(0, _SHOWN_ROWS).columns, strict=True):
+            values = _as_python(column)
             plain = values and isinstance(values[0], str | date)
             first.add_column(heading.get(name, name), justify="left" if plain else "right", overflow="fold")
             cells.append(_shown(values))
@@ -66,6 +67,13 @@ def write_predictions(predictions: Predictions, path: Path) -> Predictions:
     with ForecastFile(path) as file:
         file.add(predictions.table)
     return Predictions(predictions.table, predictions.series, predictions.notes, path)
+
+
+def _as_python(column: pa.ChunkedArray) -> list[Any]:
+    if pa.types.is_timestamp(column.type):  # Python's times hold no nanoseconds
+        column = column.cast(pa.timestamp("us", tz=column.type.tz), safe=False)
+    values: list[Any] = column.to_pylist()
+    return values
 
 
 def _shown(values: list[Any]) -> list[str]:

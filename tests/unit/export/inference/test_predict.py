@@ -1,3 +1,4 @@
+import io
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -305,6 +306,20 @@ def test_without_known_columns_the_origin_is_the_last_row_and_types_are_kept(
     assert found["shop"].combine_chunks().equals(shops[:3])
     assert found["when"].combine_chunks().equals(steps)
     assert found["q0.5"].to_pylist() == [7.0] * 3
+
+
+def test_times_finer_than_microseconds_leave_as_they_are_and_are_shown(
+    persistence_for, metadata: ModelMetadata, tmp_path: Path
+) -> None:
+    alone = replace(metadata, schema=Schema(time="when", target="load"), vocabularies={}, series=None)
+    times = pa.array(np.arange(8) * 3600 * 10**9 + 7, pa.timestamp("ns", tz="Asia/Tokyo"))
+    pq.write_table(pa.table({"when": times, "load": np.arange(8.0)}), tmp_path / "data.parquet")
+    found = forecast_parquet(ForecastSession(persistence_for(alone)), tmp_path / "data.parquet")
+    assert found.table["when"].type == times.type
+    assert found.table["when"].cast(pa.int64()).to_pylist() == [hour * 3600 * 10**9 + 7 for hour in (8, 9, 10)]
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(*found.tables())
+    assert "1970-01-01 17:00:00+09:00" in console.export_text()
 
 
 def test_with_calendar_features_alone_no_rows_to_forecast_are_needed(
