@@ -173,6 +173,8 @@ class CategoryColumn:
         # Texts of the values, and which of them are fractions. One more: the last one stands for a null in the column.
         texts: list[str | None] = []
         fraction = np.zeros(len(values) + 1, dtype=bool)
+        if pt.is_date(values.type):  # Python has no dates beyond the years 1 to 9999
+            values = values.cast(pa.string())
         for place, value in enumerate(values.to_pylist()):
             try:
                 text = category_text(value)

@@ -116,6 +116,7 @@ def test_a_real_column_takes_every_type_of_number(write: Write, values: pa.Array
         pytest.param(pa.array([3.0, np.nan, 12.0]), ["3", "<null>", "12"], id="whole floats with a NaN"),
         pytest.param(pa.array([True, False, True]), ["1", "0", "1"], id="boolean"),
         pytest.param(pa.array([date(2020, 1, 2)] * 3), ["2020-01-02"] * 3, id="date"),
+        pytest.param(pa.array([3_000_000] * 3, pa.int32()).cast(pa.date32()), ["10183-09-21"] * 3, id="distant date"),
         pytest.param(pa.nulls(3), ["<null>"] * 3, id="nulls only"),
     ],
 )
