@@ -50,12 +50,19 @@ class Answered:
 
 @dataclass
 class Fault:
-    """What goes wrong with the next requests of a kind: ``status`` is sent, or the connection ends within the body."""
+    """What goes wrong with the next requests of a kind.
+
+    Attributes:
+        status: is answered; 0 for a connection that ends within the body.
+        code: what S3 calls the status.
+        orderly: whether that connection is closed, not reset.
+    """
 
     kind: str
     times: int
     status: int = 0
     code: str = "InternalError"
+    orderly: bool = False
 
 
 @dataclass
@@ -190,7 +197,7 @@ class _Handler(BaseHTTPRequestHandler):
         found = objects.buckets[bucket].get(key)
         if found is None:
             return self._refuse(404, "NoSuchKey" if key else "")
-        return self._send(found, cut=fault is not None)
+        return self._send(found, fault)
 
     def _answer_google(self, path: str, query: dict[str, list[str]]) -> None:
         bucket, _, rest = path.removeprefix("/storage/v1/b/").partition("/")
@@ -213,10 +220,10 @@ class _Handler(BaseHTTPRequestHandler):
             items = [_google(bucket, name, one) for name, one in sorted(stored.items()) if name.startswith(prefix)]
             return self._send_json({"kind": "storage#objects", "items": items})
         if media:
-            return self._send(stored[key], cut=fault is not None)
+            return self._send(stored[key], fault)
         return self._send_json(_google(bucket, key, stored[key]))
 
-    def _send(self, found: StoredBytes, *, cut: bool) -> None:
+    def _send(self, found: StoredBytes, cut: Fault | None) -> None:
         wanted = _RANGE.fullmatch(self.headers.get("Range", "")) if self.server.objects.ranges else None
         content = memoryview(found.content)
         first, last = 0, len(content) - 1
@@ -235,11 +242,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content[:sent])
         if cut:
-            self._reset()
+            self._hang_up(orderly=cut.orderly)
 
-    def _reset(self) -> None:
-        # With nothing to linger for, closing sends RST instead of FIN.
-        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    def _hang_up(self, *, orderly: bool) -> None:
+        if not orderly:  # with nothing to linger for, closing sends RST instead of FIN
+            self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.close_connection = True
 
     def _list(self, bucket: str, prefix: str, delimiter: str) -> None:

@@ -125,13 +125,8 @@ def for_each(files: Sequence[DataFile], function: Callable[[DataFile], _Found]) 
 
 def _require(file: DataFile, state: State) -> None:
     if file.remote and file.state() != state:
-        raise changed(str(file))
-
-
-def changed(where: str) -> DataError:
-    """The error for a file that is another one than a moment ago."""
-    return DataError(
-        "the object changed while it was read",
-        where=where,
-        next_step="Read it again once nothing writes to it, or write each version under a name of its own.",
-    )
+        raise DataError(
+            "the object changed while it was read",
+            where=str(file),
+            next_step="Read it again once nothing writes to it, or write each version under a name of its own.",
+        )

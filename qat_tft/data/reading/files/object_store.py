@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 from pyarrow import fs
 
 from qat_tft.data.reading.files.data_file import DataFile, Opened, State
-from qat_tft.data.reading.files.url import Url, require_without_secrets
+from qat_tft.data.reading.files.url import Url, is_url, require_without_secrets
+from qat_tft.errors import DataError
 
 ATTEMPTS = 5
 """How often a request is made before it has failed."""
@@ -115,6 +116,8 @@ def _s3(bucket: str) -> Any:
     endpoint = _endpoint()
     options: dict[str, Any] = {"region": os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")}
     if endpoint:
+        if not is_url(endpoint):
+            raise DataError(f"AWS_ENDPOINT_URL is '{endpoint}'", allowed="a URL, such as https://storage.example.com")
         require_without_secrets(endpoint)
         parts = urlsplit(endpoint)
         options |= {"scheme": parts.scheme, "endpoint_override": f"{parts.netloc}{parts.path}".rstrip("/")}

@@ -140,15 +140,19 @@ def test_rows_that_are_kept_are_found_again_without_reading_anything(
     )
 
 
-@pytest.mark.parametrize("fault", [503, 500, 0], ids=["too many requests", "error", "connection that ends in a body"])
+@pytest.mark.parametrize(
+    "fault",
+    [{"status": 503}, {"status": 500}, {}, {"orderly": True}],
+    ids=["too many requests", "error", "connection reset in a body", "connection closed in a body"],
+)
 @pytest.mark.parametrize("scheme", ["s3", "http"])
 @pytest.mark.usefixtures("no_pauses")
 def test_what_passes_is_tried_again(
-    store: Any, object_server: Any, url: Callable[[str, str], str], scheme: str, fault: int
+    store: Any, object_server: Any, url: Callable[[str, str], str], scheme: str, fault: dict[str, Any]
 ) -> None:
     store.put("data", "rows.parquet", wide(3000))
     expected = read_panel(url(scheme, "rows.parquet"), WIDE)
-    store.faults = [object_server.Fault("GET", 2, fault)]
+    store.faults = [object_server.Fault("GET", 2, **fault)]
     assert same(read_panel(url(scheme, "rows.parquet"), WIDE), expected)
     assert store.faults[0].times == 0
 
@@ -211,7 +215,11 @@ def test_what_is_not_there_or_not_allowed_is_said(store: Any, monkeypatch: pytes
     )
     assert read_panel("s3://data/rows.parquet", WIDE).values.shape[0] == 30  # a public one needs none
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:very-secret@127.0.0.1:1")
-    assert "very-secret" not in message("s3://data/rows.parquet")
+    refused = message("s3://data/rows.parquet")
+    assert refused.startswith("http://127.0.0.1:1: the URL holds a user name or password.")
+    assert "very-secret" not in refused
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "127.0.0.1:1")
+    assert message("s3://data/rows.parquet").startswith("AWS_ENDPOINT_URL is '127.0.0.1:1'. Allowed: a URL")
 
 
 def test_objects_of_google_are_read_and_kept_like_files(
