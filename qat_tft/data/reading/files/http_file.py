@@ -146,6 +146,6 @@ def _may_pass(failure: OSError | HTTPException) -> bool:
 
 
 def _state(headers: HTTPMessage, size: int) -> State:
-    modified = headers.get("Last-Modified")
-    moment = email.utils.parsedate_to_datetime(modified).timestamp() if modified else 0
-    return State(size, int(moment) * 10**9, headers.get("ETag", "").removeprefix("W/").strip('"'))
+    modified = email.utils.parsedate_tz(headers.get("Last-Modified"))
+    moment = email.utils.mktime_tz(modified) if modified else 0
+    return State(size, moment * 10**9, headers.get("ETag", "").removeprefix("W/").strip('"'))

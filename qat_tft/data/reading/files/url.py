@@ -47,7 +47,7 @@ class Url:
         if scheme not in (*STORES, *WEB):
             raise DataError(f"there is no way to read {scheme}:// URLs", where=text, allowed=_allowed())
         if scheme in WEB:
-            bucket, key = urlsplit(text).netloc, urlsplit(text).path
+            bucket, key = _server_and_path(text)
         else:
             bucket, _, key = rest.partition("/")
         if not bucket:
@@ -89,6 +89,13 @@ def require_without_secrets(text: str) -> None:
             where=where,
             next_step="Name an object that the server gives without it, or download the file.",
         )
+
+
+def _server_and_path(text: str) -> tuple[str, str]:
+    try:
+        return urlsplit(text).netloc, urlsplit(text).path
+    except ValueError as problem:
+        raise DataError(f"the URL is none: {problem}", where=text, allowed=_allowed()) from None
 
 
 def _allowed() -> str:

@@ -276,7 +276,7 @@ def test_a_url_that_holds_a_secret_is_refused_without_repeating_it(url: str, wha
     assert "hidden" not in text + str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["ftp://b/x", "s3://", "s3:///x"])
+@pytest.mark.parametrize("url", ["ftp://b/x", "s3://", "s3:///x", "http://[b/x"])
 def test_a_url_that_nothing_can_read_is_refused(url: str) -> None:
     assert "Allowed: a path, s3://BUCKET/KEY, gs://BUCKET/KEY, http:// or https://" in message(url)
 
