@@ -3,9 +3,6 @@
 Reading goes through the same code as in training, which keeps its rows in torch tensors; the model is the file.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -13,6 +10,7 @@ from torch import Tensor
 
 from qat_tft.data.encoding import Encoding
 from qat_tft.data.panel import Panel
+from qat_tft.data.reading.files.find import Paths
 from qat_tft.data.reading.future import can_extend, with_future_rows
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.reading.source import open_source
@@ -30,23 +28,21 @@ from qat_tft.export.verify.compare import window_inputs
 
 _BATCH = 64
 
-Paths = str | Path | Sequence[str | Path]
-
 
 def forecast_parquet(
-    file: ForecastSession, paths: Paths, *, origin: str | None = None, future: str | Path | None = None
+    file: ForecastSession, paths: Paths, *, origin: str | None = None, future: Paths | None = None
 ) -> Predictions:
     """Forecast every series of the data from one origin each.
 
     Args:
         file: the exported model.
-        paths: a Parquet file, a folder of such files or a list of them, with the columns that the model was
-            trained on. The last rows of a series may lack the target and the observed columns: these are the
+        paths: a Parquet file, a folder of such files, a URL of either or a list of them, with the columns that the
+            model was trained on. The last rows of a series may lack the target and the observed columns: these are the
             steps to forecast, whose known columns the model needs. Known columns that the calendar gives need no rows.
         origin: time up to which the forecasts may know rows. By default, per series, that of the last row with a
             target; of an earlier one where fewer than ``horizon`` rows follow it.
-        future: a Parquet file or folder with the steps to forecast: the time, the id and the known columns. Then
-            a series without them is skipped, and forecast from no earlier origin.
+        future: a Parquet file, a folder or a URL with the steps to forecast: the time, the id and the known columns.
+            Then a series without them is skipped, and forecast from no earlier origin.
 
     Raises:
         DataError, SchemaError: the data cannot be read, lack a column, or no series is long enough.
@@ -68,7 +64,7 @@ def forecast_parquet(
     return Predictions(table, len(origins.rows), (*panel.notes, *origins.notes, *far.notes()))
 
 
-def _read(metadata: ModelMetadata, paths: Paths, future: str | Path | None) -> Panel:
+def _read(metadata: ModelMetadata, paths: Paths, future: Paths | None) -> Panel:
     declared = metadata.preparation.source_schema(metadata.schema)
     if future is None:
         return read_panel(paths, declared, metadata.preparation, checked=False)

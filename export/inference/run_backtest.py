@@ -50,7 +50,7 @@ def backtest_run(
     run: RunFolder,
     span: Span,
     *,
-    files: Sequence[Path] = (),
+    files: Sequence[str | Path] = (),
     out: Path | None = None,
     threads: int | None = None,
     track: Track = lambda batches, _: batches,

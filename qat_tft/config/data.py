@@ -9,6 +9,8 @@ from pydantic import Field, field_validator, model_validator
 from qat_tft.config.fields import Folder, Fraction, Metavar, Moment, Names, PositiveInt, Section
 from qat_tft.data.missing import MissingPolicies
 from qat_tft.data.preparation import DuplicatePolicy, GapPolicy, Preparation
+from qat_tft.data.reading.files.url import require_without_secrets
+from qat_tft.errors import DataError
 
 
 class DataConfig(Section):
@@ -19,7 +21,8 @@ class DataConfig(Section):
     only_in_files: ClassVar = frozenset({"unknown_rate", "mark_target"})
 
     parquet_files: Annotated[tuple[str, ...], Metavar("FILE")] = Field(
-        default=(), description="Parquet file, repeatable; none: the embedded bike rentals"
+        default=(),
+        description="Parquet file, folder or URL (s3://, gs://, https://), repeatable; none: the embedded bike rentals",
     )
     validation: Fraction = Field(default=0.1, description="share of the time span for validation")
     test: Fraction = Field(default=0.1, description="share of the time span for testing")
@@ -60,6 +63,16 @@ class DataConfig(Section):
     calendar: Names = Field(
         default=(), description="known columns derived from the time, such as hour,day_of_week,month:category"
     )
+
+    @field_validator("parquet_files")
+    @classmethod
+    def _urls_hold_no_secrets(cls, files: tuple[str, ...]) -> tuple[str, ...]:
+        for file in files:
+            try:
+                require_without_secrets(file)
+            except DataError as refusal:
+                raise ValueError(f"data.parquet_files: {refusal}") from None
+        return files
 
     @field_validator("calendar")
     @classmethod

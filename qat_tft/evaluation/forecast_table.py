@@ -5,7 +5,7 @@ Legend: N windows, F horizon, Q quantiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from qat_tft.atomic import written_whole
 from qat_tft.data.panel import Panel
+from qat_tft.data.reading.files.find import Paths
 from qat_tft.data.reading.source import open_source
 from qat_tft.data.reading.times import written_times
 from qat_tft.data.time.written import WrittenTimes
@@ -47,7 +48,7 @@ class ForecastRows:
     times: WrittenTimes
 
     @classmethod
-    def of(cls, panel: Panel, paths: str | Path | Sequence[str | Path]) -> ForecastRows:
+    def of(cls, panel: Panel, paths: Paths) -> ForecastRows:
         """Take the types of the id columns and of the time column from the first of the panel's files."""
         source = open_source(paths)
         types = tuple(source.types(column)[0] for column in panel.schema.id)

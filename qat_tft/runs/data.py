@@ -13,6 +13,7 @@ from qat_tft.config.data import DataConfig
 from qat_tft.config.model import ModelConfig
 from qat_tft.data.panel import Panel
 from qat_tft.data.preprocessing import Preprocessing, ScalingMode
+from qat_tft.data.reading.files.find import Paths
 from qat_tft.data.reading.parquet import ReadingProgress, read_panel
 from qat_tft.data.sample.samples import embedded_rentals
 from qat_tft.data.scaling import Scaling
@@ -21,8 +22,6 @@ from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError, SchemaError
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Schema
-
-Paths = str | Path | Sequence[str | Path]
 
 FILL_VALUE = 1e9
 """Standard deviations from the training mean at which a number is no measurement but stands for a missing one."""
@@ -130,7 +129,7 @@ def load_data_of(run: RunFolder, *, reading: ReadingProgress | None = None) -> R
     )
 
 
-def load_panel_for(run: RunFolder, files: Sequence[Path] = ()) -> tuple[Paths, Panel]:
+def load_panel_for(run: RunFolder, files: Sequence[str | Path] = ()) -> tuple[Paths, Panel]:
     """Return the paths and the encoded panel of other files with the columns of a run, or of the run's own.
 
     Raises:

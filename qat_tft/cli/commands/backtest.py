@@ -15,10 +15,11 @@ Item = TypeVar("Item")
 def backtest(
     run: Run = None,
     parquet_file: Annotated[
-        list[Path] | None,
+        list[str] | None,
         typer.Option(
             "--parquet-file",
-            help="Parquet file or folder with the columns of the run; repeatable. Default: the data of the run.",
+            help="Parquet file, folder or URL with the columns of the run; repeatable. Default: the data of the run.",
+            metavar="FILE",
             show_default=False,
         ),
     ] = None,

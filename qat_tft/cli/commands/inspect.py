@@ -9,7 +9,7 @@ from qat_tft.cli.options.common import Json
 
 
 def inspect(
-    file: Annotated[list[str], typer.Argument(help="Parquet file, or a folder of them; repeatable.")],
+    file: Annotated[list[str], typer.Argument(help="Parquet file, a folder of them, or a URL; repeatable.")],
     time: Annotated[str | None, typer.Option("--time", help="Time column. Default: proposed.")] = None,
     target: Annotated[str | None, typer.Option("--target", help="Column to forecast. Default: proposed.")] = None,
     id: Annotated[

@@ -12,8 +12,12 @@ from qat_tft.cli.options.common import Json
 def predict(
     model: Annotated[Path, typer.Argument(help="ONNX file written by `qat-tft export`.")],
     parquet_file: Annotated[
-        list[Path],
-        typer.Option("--parquet-file", help="Parquet file or folder with the training data's columns; repeatable."),
+        list[str],
+        typer.Option(
+            "--parquet-file",
+            help="Parquet file, folder or URL with the training data's columns; repeatable.",
+            metavar="FILE",
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", help="Parquet file to write.")] = Path("forecasts.parquet"),
     origin: Annotated[
@@ -23,10 +27,11 @@ def predict(
         ),
     ] = None,
     future_file: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--future-file",
-            help="Parquet file or folder with the rows to forecast: time, id and known columns. "
+            metavar="FILE",
+            help="Parquet file, folder or URL with the rows to forecast: time, id and known columns. "
             "Default: the last rows of the data, those without a target.",
             show_default=False,
         ),

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,26 +20,30 @@ import numpy as np
 from qat_tft.atomic import made_whole, remove_abandoned, scratch_folder
 from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import Preparation
-from qat_tft.data.reading.source import Source
+from qat_tft.data.reading.files.data_file import DataFile, State, for_each
+from qat_tft.data.reading.files.failures import reading
+from qat_tft.data.reading.files.find import Files
+from qat_tft.data.reading.files.partitions import folder_keys
 from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapped, not_written
 from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError
 from qat_tft.schema import Schema
 from qat_tft.temporary import temporary_place
 
-FORMAT = 2
+FORMAT = 3
 HEADER = "header.json"
 _ARRAYS = ("values", "time", "static", "series_start", "stretch_start")
 _PLAIN = ("series_ids", "time_zone", "dictionaries", "notes", "largest", "fingerprint")
 
 Read = Callable[[Storage], Panel]
+FileStates = list[list[int | str]]
 
 
 @dataclass(frozen=True)
 class Key:
     """What a kept panel was made of."""
 
-    source: Source
+    files: Files
     schema: Schema
     preparation: Preparation
 
@@ -48,32 +52,48 @@ class Key:
         """Name of its folder: the same files, schema and declared preparation give the same one."""
         made_of = [
             FORMAT,
-            [str(path.resolve()) for path in self.source.paths],
-            [dict(keys) for keys in self.source.partitions],
+            [file.identity for file in self.files.each],
+            [folder_keys(file.parts) for file in self.files.each],
             self.schema.model_dump(mode="json"),
             self.preparation.declared.to_json(),
         ]
         return hashlib.blake2b(json.dumps(made_of).encode(), digest_size=16).hexdigest()
 
-    def state(self) -> list[list[int]]:
-        """Size and time of modification of each file."""
-        stats = [path.stat() for path in self.source.paths]
-        return [[stat.st_size, stat.st_mtime_ns] for stat in stats]
+    def state(self) -> FileStates:
+        """Size, time of modification and mark of each file."""
+        return [[*astuple(state)] for state in for_each(self.files.each, _state)]
 
 
-def read_through(folder: Path, key: Key, read: Read) -> Panel:
-    """The panel kept in ``folder``; read and kept where there is none, or where it is stale or damaged.
+@dataclass(frozen=True)
+class Kept:
+    """What a folder keeps of some files.
+
+    Attributes:
+        panel: None where there is none that could be used.
+        note: why not; "" where none was kept.
+        state: of the files, when this was found.
+    """
+
+    panel: Panel | None
+    note: str
+    state: FileStates
+
+
+def find_kept(folder: Path, key: Key) -> Kept:
+    """Look for the panel in ``folder``: nothing is read of the files, whose state is asked for."""
+    state = key.state()
+    return Kept(*_opened(folder / key.name, key, state), state)
+
+
+def read_and_keep(folder: Path, key: Key, read: Read, kept: Kept) -> Panel:
+    """Read a panel that ``find_kept`` has not found, and keep it in ``folder``.
 
     In a folder where nothing may be written, nothing is kept, and a note of the panel says so.
 
     Raises:
-        DataError: what ``read`` raises, or the folder has no room.
+        DataError: what ``read`` raises, the files have changed since, or the folder has no room.
     """
-    place = folder / key.name
-    panel, note = _opened(place, key)
-    if panel is not None:
-        return panel
-    state = key.state()
+    place, note, state = folder / key.name, kept.note, kept.state
     try:
         refused = _refusal_to_write(folder)
         if refused:
@@ -84,18 +104,19 @@ def read_through(folder: Path, key: Key, read: Read) -> Panel:
         with suppress(FileExistsError), made_whole(place) as unfinished:
             storage = Mapped(unfinished)
             _keep(read(storage), storage, state)
-            if _opened(place, key)[0] is None:  # nobody else has kept them meanwhile
+            if _opened(place, key, key.state())[0] is None:  # nobody else has kept them meanwhile
                 _set_aside(place)
     except OSError as failure:
         raise not_written(folder, failure) from None
-    panel, damage = _opened(place, key)
-    if panel is None:
+    now = key.state()
+    found, damage = _opened(place, key, now)
+    if found is None:
         raise DataError(
-            "the rows changed while they were read" if key.state() != state else damage,
-            where=key.source.label,
+            "the rows changed while they were read" if now != state else damage,
+            where=key.files.label,
             next_step="Read them again once no other process writes to them.",
         )
-    return dataclasses.replace(panel, notes=(*([note] if note else []), *panel.notes))
+    return dataclasses.replace(found, notes=(*([note] if note else []), *found.notes))
 
 
 def read_without_keeping(read: Read) -> Panel:
@@ -109,6 +130,11 @@ def read_without_keeping(read: Read) -> Panel:
             return read(Mapped(folder))
     except OSError as failure:
         raise not_written(room, failure) from None
+
+
+def _state(file: DataFile) -> State:
+    with reading(str(file)):
+        return file.state()
 
 
 def _refusal_to_write(folder: Path) -> str:
@@ -127,7 +153,7 @@ def _set_aside(place: Path) -> None:
         place.rename(aside / place.name)
 
 
-def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:
+def _keep(panel: Panel, storage: Mapped, state: FileStates) -> None:
     folder, arrays = storage.folder, {}
     for name in _ARRAYS:
         tensor = getattr(panel, name)
@@ -164,7 +190,7 @@ def _keep(panel: Panel, storage: Mapped, state: list[list[int]]) -> None:
         os.fsync(file.fileno())
 
 
-def _opened(place: Path, key: Key) -> tuple[Panel | None, str]:
+def _opened(place: Path, key: Key, state: FileStates) -> tuple[Panel | None, str]:
     """The kept panel, or None and why there is none that could be used ("" where none was kept)."""
     try:
         if not place.exists():
@@ -175,10 +201,10 @@ def _opened(place: Path, key: Key) -> tuple[Panel | None, str]:
             return None, f"rows cached by qat-tft {header['version']} were read again."
         learned = Preparation.from_json(header["preparation"])
         if key.preparation.time is not None and key.preparation != learned:
-            return None, f"rows of {key.source.label} that were cached with another meaning of time were read again."
-        if header["files"] != key.state():
-            return None, f"{key.source.label} has changed since its rows were cached: they were read again."
-        return _panel(header, arrays, key.source), ""
+            return None, f"rows of {key.files.label} that were cached with another meaning of time were read again."
+        if header["files"] != state:
+            return None, f"{key.files.label} has changed since its rows were cached: they were read again."
+        return _panel(header, arrays, key.files), ""
     except (OSError, ValueError, KeyError, TypeError) as damage:
         reason = str(damage).splitlines()[0] if str(damage) else type(damage).__name__
         return None, f"the rows cached in {place} were damaged ({reason}): they were read again."
@@ -201,7 +227,7 @@ def _array(path: Path, shape: list[int], dtype: str, size: int, modified: int) -
     return mapped(path, tuple(shape), dtype)
 
 
-def _panel(header: dict[str, Any], arrays: dict[str, Array], source: Source) -> Panel:
+def _panel(header: dict[str, Any], arrays: dict[str, Array], files: Files) -> Panel:
     small = {name: as_tensor(np.array(arrays[name])) for name in _ARRAYS[2:] if name in arrays}
     return Panel(
         schema=Schema.model_validate(header["schema"]),
@@ -215,7 +241,7 @@ def _panel(header: dict[str, Any], arrays: dict[str, Array], source: Source) -> 
         time_kind=TimeKind(header["time_kind"]),
         time_zone=header["time_zone"],
         dictionaries={column: tuple(values) for column, values in header["dictionaries"].items()},
-        source=source.label,
+        source=files.label,
         notes=tuple(header["notes"]),
         preparation=Preparation.from_json(header["preparation"]),
         largest=header["largest"],

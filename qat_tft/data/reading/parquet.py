@@ -1,6 +1,6 @@
 """Read Parquet files into a Panel: checked, sorted, one shared float32 buffer, in blocks of bounded memory."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from qat_tft.data.preparation import NO_PREPARATION, Preparation
 from qat_tft.data.reading import cache as caching
 from qat_tft.data.reading.derived import fill_in
 from qat_tft.data.reading.duplicates import without_duplicates
+from qat_tft.data.reading.files.find import Paths, find_files
 from qat_tft.data.reading.fingerprint import fingerprint
 from qat_tft.data.reading.gap_policy import prepare_gaps
 from qat_tft.data.reading.keys import read_keys
@@ -31,12 +32,12 @@ ReadingProgress = Callable[[int, int], None]
 
 
 def read_panel(
-    path: str | Path | Sequence[str | Path],
+    path: Paths,
     schema: Schema,
     preparation: Preparation = NO_PREPARATION,
     *,
     checked: bool = True,
-    future: str | Path | Sequence[str | Path] | None = None,
+    future: Paths | None = None,
     cache: Path | None = None,
     progress: ReadingProgress | None = None,
 ) -> Panel:
@@ -45,8 +46,8 @@ def read_panel(
     What it takes of memory does not grow with the rows: a large panel (``MAPPED_BYTES``) lives in mapped files.
 
     Args:
-        path: a Parquet file, a folder of such files or a list of them. Rows may stand in any order, and the files
-            may differ in the width of numbers, the unit of time, and in columns that some of them lack.
+        path: a Parquet file, a folder of such files, a URL of either or a list of them. Rows may stand in any order,
+            and the files may differ in the width of numbers, the unit of time, and in columns that some of them lack.
         schema: the roles of the columns; other columns are not read.
         preparation: what to do with duplicates, gaps and missing values, and which columns to derive.
         checked: refuse missing values that no policy allows, infinities and numbers that float32 does not tell apart.
@@ -70,7 +71,13 @@ def read_panel(
             names the file, the column and the first rows.
         SchemaError: a column that no file has, with close matches, or a derived one that they have.
     """
-    source = open_source(path, None if future is None else Planned(future, _planned_columns(schema)))
+    files, kept = find_files(path), None
+    key = caching.Key(files, schema, preparation)
+    if cache is not None and checked:
+        kept = caching.find_kept(cache, key)
+        if kept.panel is not None:
+            return kept.panel
+    source = open_source(files, None if future is None else Planned(future, _planned_columns(schema)))
     for column in schema.used_columns:
         source.types(column)  # every missing column is found before anything large is read
     if source.rows == 0:
@@ -82,9 +89,9 @@ def read_panel(
     def read(storage: Storage) -> Panel:
         return _read(source, schema, preparation, storage, checked, progress)
 
-    if cache is None or not checked:
+    if cache is None or kept is None:
         return caching.read_without_keeping(read)
-    return caching.read_through(cache, caching.Key(source, schema, preparation), read)
+    return caching.read_and_keep(cache, key, read, kept)
 
 
 def _read(

@@ -2,8 +2,8 @@
 
 import difflib
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -11,7 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from qat_tft.data.reading.files import Keys, find_files, folder_keys, key_types, reading
+from qat_tft.data.reading.files.data_file import DataFile, State, for_each, unchanged
+from qat_tft.data.reading.files.failures import reading
+from qat_tft.data.reading.files.find import Files, Paths, find_files
+from qat_tft.data.reading.files.partitions import Keys, folder_keys, key_types
 from qat_tft.errors import DataError, SchemaError, some_of
 
 _NAMED_ROWS = 5
@@ -19,7 +22,9 @@ _NAMED_COLUMNS = 12
 _BLOCK_VALUES = 2**21
 """Most values of a block: 16 MiB of eight bytes each."""
 _BUFFER = 2**20
-"""Bytes of a file that are read at once, instead of a whole row group's."""
+"""Bytes of a column that are read at once where its row group is too large to be fetched ahead."""
+_FETCHED = 2**28
+"""Most bytes of a row group that are fetched ahead of their decoding."""
 _MICROSECONDS = np.iinfo(np.int64).max // 1000  # that 64-bit nanoseconds represent
 
 
@@ -50,6 +55,7 @@ class Source:
     Attributes:
         label: what messages call it: the file, or the folder or list.
         paths: the files, in the order in which they are read.
+        states: the state in which each file's metadata were read.
         footers: metadata of each file, read once.
         schemas: Arrow schema of each file, the keys of its folders (``year=2024``) included.
         partitions: the values of those keys for each file.
@@ -58,7 +64,8 @@ class Source:
     """
 
     label: str
-    paths: tuple[Path, ...]
+    paths: tuple[DataFile, ...]
+    states: tuple[State, ...]
     footers: tuple[pq.FileMetaData, ...]
     schemas: tuple[pa.Schema, ...]
     partitions: tuple[Keys, ...]
@@ -96,7 +103,7 @@ class Source:
             raise _no_such_column(column, self.paths[0], self.schemas[0].names)
         return tuple(found)
 
-    def without(self, column: str) -> tuple[Path, ...]:
+    def without(self, column: str) -> tuple[DataFile, ...]:
         """The files that lack a column."""
         return tuple(path for path, schema in zip(self.paths, self.schemas, strict=True) if column not in schema.names)
 
@@ -139,7 +146,7 @@ class Source:
             yield from ((first, None) for first in range(0, footer.num_rows, size))
             return
         first, unit = 0, self._int96_unit(place, columns, size)
-        with reading(path), self._reader(place, unit) as file:
+        with self._reader(place, unit, columns) as file:
             for groups in _together(footer, size):
                 # A reader keeps what it has read of every row group: few at a time, or it ends up with the whole file.
                 for batch in file.iter_batches(size, row_groups=groups, columns=columns):
@@ -149,13 +156,24 @@ class Source:
                     first += batch.num_rows
         _require_rows(path, first, footer.num_rows)
 
-    def _reader(self, place: int, int96: str | None) -> pq.ParquetFile:
-        return pq.ParquetFile(
-            self.paths[place],
-            metadata=self.footers[place],
-            buffer_size=_BUFFER,
-            coerce_int96_timestamp_unit=int96,
-        )
+    @contextmanager
+    def _reader(self, place: int, int96: str | None, columns: list[str]) -> Iterator[pq.ParquetFile]:
+        file, footer = self.paths[place], self.footers[place]
+        # Fetched ahead, all ranges of a row group are asked for at once, which hides how long a store takes to answer.
+        ahead = max(_stored_bytes(footer, columns), default=0) <= _FETCHED
+        with (
+            unchanged(file, self.states[place]),
+            reading(str(file)),
+            file.opened() as opened,
+            pq.ParquetFile(
+                opened.content,
+                metadata=footer,
+                pre_buffer=ahead,
+                buffer_size=0 if ahead else _BUFFER,
+                coerce_int96_timestamp_unit=int96,
+            ) as parquet,
+        ):
+            yield parquet
 
     def _int96_unit(self, place: int, columns: list[str], size: int) -> str | None:
         # Old times of 96 bits read as nanoseconds overflow without a word: year 9999 becomes 1816. Where one does, they
@@ -163,7 +181,7 @@ class Source:
         old = sorted(_stored_as_int96(self.footers[place]).intersection(columns))
         if not old:
             return None
-        with reading(self.paths[place]), self._reader(place, "us") as file:
+        with self._reader(place, "us", old) as file:
             for batch in file.iter_batches(size, columns=old):
                 for times in batch.columns:
                     largest = pc.max(pc.abs(times.cast(pa.int64()))).as_py()
@@ -199,35 +217,36 @@ class Planned:
         columns: what is read of them, if it is there.
     """
 
-    path: str | Path | Sequence[str | Path]
+    path: Paths
     columns: Collection[str]
 
 
-def open_source(path: str | Path | Sequence[str | Path], planned: Planned | None = None) -> Source:
+def open_source(path: Paths | Files, planned: Planned | None = None) -> Source:
     """Find the files and read their footers. Files without rows say nothing, unless no file has any.
 
     Args:
-        path: a Parquet file, a folder (every Parquet file below it, by name) or a list of both. Folders in the path of
-            a file that are called ``key=value`` give it a column ``key``.
+        path: a Parquet file, a folder (every Parquet file below it, by name), a URL of either or a list of them, or
+            files that were found before. Folders in the path of a file that are called ``key=value`` give it a
+            column ``key``.
         planned: files whose rows stand after all others.
 
     Raises:
         DataError: nothing is there, it cannot be read, or it is not Parquet.
     """
-    label, paths = find_files(path)
-    measured = len(paths)
+    found = path if isinstance(path, Files) else find_files(path)
+    paths, measured = found.each, len(found.each)
     if planned is not None:
-        paths = (*paths, *find_files(planned.path)[1])
-    keys = [folder_keys(path_of_file) for path_of_file in paths]
-    types = key_types(keys)
-    opened = [_open_file(path_of_file, own, types) for path_of_file, own in zip(paths, keys, strict=True)]
+        paths = (*paths, *find_files(planned.path).each)
+    types = key_types([folder_keys(file.parts) for file in paths])
+    opened = for_each(paths, lambda file: _open_file(file, types))
     if planned is not None:
         opened[measured:] = [one.only(planned.columns) for one in opened[measured:]]
     read = [place for place, one in enumerate(opened) if one.footer.num_rows] or list(range(len(opened)))
     files = [opened[place] for place in read]
     return Source(
-        label,
+        found.label,
         tuple(one.path for one in files),
+        tuple(one.state for one in files),
         tuple(one.footer for one in files),
         tuple(one.schema for one in files),
         tuple(one.keys for one in files),
@@ -238,25 +257,26 @@ def open_source(path: str | Path | Sequence[str | Path], planned: Planned | None
 
 @dataclass(frozen=True)
 class _File:
-    path: Path
+    path: DataFile
+    state: State
     footer: pq.FileMetaData
     schema: pa.Schema
     keys: Keys
 
     def only(self, columns: Collection[str]) -> "_File":
         fields = [field for field in self.schema if field.name in columns]
-        return _File(self.path, self.footer, pa.schema(fields), self.keys)
+        return _File(self.path, self.state, self.footer, pa.schema(fields), self.keys)
 
 
-def _open_file(path: Path, keys: Keys, types: dict[str, pa.DataType]) -> _File:
-    with reading(path), pq.ParquetFile(path) as file:
-        footer, schema = file.metadata, file.schema_arrow
+def _open_file(path: DataFile, types: dict[str, pa.DataType]) -> _File:
+    with reading(str(path)), path.opened() as opened, pq.ParquetFile(opened.content) as file:
+        state, footer, schema = opened.state, file.metadata, file.schema_arrow
         _require_rows(path, _rows_of_groups(footer), footer.num_rows)
     # A column of the file itself is worth more than the name of its folder.
-    own = {key: value for key, value in keys.items() if key not in schema.names}
+    own = {key: value for key, value in folder_keys(path.parts).items() if key not in schema.names}
     for key in own:
         schema = schema.append(pa.field(key, types[key]))
-    return _File(path, footer, schema, own)
+    return _File(path, state, footer, schema, own)
 
 
 def _together(footer: pq.FileMetaData, size: int) -> Iterator[list[int]]:
@@ -274,6 +294,13 @@ def _together(footer: pq.FileMetaData, size: int) -> Iterator[list[int]]:
         yield groups
 
 
+def _stored_bytes(footer: pq.FileMetaData, columns: list[str]) -> Iterator[int]:
+    """Compressed bytes of some columns in each row group."""
+    for group in map(footer.row_group, range(footer.num_row_groups)):
+        parts = map(group.column, range(group.num_columns))
+        yield sum(part.total_compressed_size for part in parts if part.path_in_schema.partition(".")[0] in columns)
+
+
 def _stored_as_int96(footer: pq.FileMetaData) -> set[str]:
     return {column.path for column in footer.schema if column.physical_type == "INT96"}
 
@@ -289,7 +316,7 @@ def _rows_of_groups(footer: pq.FileMetaData) -> int:
     return sum(footer.row_group(group).num_rows for group in range(footer.num_row_groups))
 
 
-def _require_rows(path: Path, found: int, promised: int) -> None:
+def _require_rows(path: DataFile, found: int, promised: int) -> None:
     """Refuse a file whose footer contradicts its content: what follows counts on the number of rows."""
     if found != promised or promised < 0:
         raise DataError(
@@ -299,7 +326,7 @@ def _require_rows(path: Path, found: int, promised: int) -> None:
         )
 
 
-def _no_such_column(column: str, path: Path, names: list[str]) -> SchemaError:
+def _no_such_column(column: str, path: DataFile, names: list[str]) -> SchemaError:
     close = difflib.get_close_matches(column, names, n=3, cutoff=0.5)
     folded = [name for name in names if name.casefold() == column.casefold()]
     matches = list(dict.fromkeys(folded + close))

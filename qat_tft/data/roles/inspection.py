@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qat_tft.atomic import written_whole
+from qat_tft.data.reading.files.find import Paths
 from qat_tft.data.reading.gap_search import find_gaps, usual_step
 from qat_tft.data.reading.source import open_source
 from qat_tft.data.reading.times import Times, time_values
@@ -136,7 +137,7 @@ class Inspection:
 
 
 def inspect_file(
-    path: str | Path | Sequence[str | Path],
+    path: Paths,
     *,
     time: str | None = None,
     target: str | None = None,

@@ -57,7 +57,7 @@ def embedded_rentals() -> tuple[Path, Schema]:
 
 
 def schema_path(data: Path) -> Path:
-    """Where the schema of a sample file stands: beside it, ``F.parquet`` -> ``F.schema.toml``."""
+    """Where the schema of a file stands: beside it, ``F.parquet`` -> ``F.schema.toml``."""
     return data.with_suffix(".schema.toml")
 
 

@@ -255,13 +255,13 @@ def test_a_name_that_another_process_takes_at_the_last_moment_is_left_to_it(
     path, opened = write(cities(30)), cache._opened
     looks: list[Path] = []
 
-    def other_one_at_the_last_moment(place: Path, key: cache.Key) -> Any:
+    def other_one_at_the_last_moment(place: Path, key: cache.Key, state: cache.FileStates) -> Any:
         looks.append(place)
         if len(looks) == 2:  # just before it gives its own folder the name
             monkeypatch.setattr(cache, "_opened", opened)
             read_panel(path, city_schema, cache=folder)
             return None, ""
-        return opened(place, key)
+        return opened(place, key, state)
 
     monkeypatch.setattr(cache, "_set_aside", lambda place: None)
     monkeypatch.setattr(cache, "_opened", other_one_at_the_last_moment)
