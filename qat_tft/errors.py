@@ -1,7 +1,10 @@
 """The one error tree: what a user did wrong has an exit code, everything else is a bug or a failed check."""
 
+import errno
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+
+_FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a disk that is full or broken
 
 MOST_NAMED = 5
 """How many of many things a message names."""
@@ -92,8 +95,12 @@ class RunFolderError(UserError):
     """A run folder is missing, incomplete or not ours."""
 
 
+class UnwritableError(RunFolderError):
+    """A place takes no file, though its disk works: what a command would only keep there can be left out."""
+
+
 class PictureError(RunFolderError):
-    """A picture cannot be drawn or written."""
+    """A picture cannot be drawn."""
 
 
 class ExportError(UserError):
@@ -144,6 +151,12 @@ class CheckFailed(QatTftError):  # noqa: N818 - the file failed; the program did
 
 class TapeMismatchError(QatTftError, RuntimeError):
     """A recomputed segment asked for other fake-quantization calls than its forward had recorded."""
+
+
+def cannot_write(what: str, where: str, failure: OSError, next_step: str = "") -> RunFolderError:
+    """Return the error for what a file system does not take: an UnwritableError unless the disk is full or broken."""
+    kind = RunFolderError if failure.errno in _FAILING else UnwritableError
+    return kind(f"cannot write{what}: {failure.strerror or failure}", where=where, next_step=next_step)
 
 
 def _rebuild(

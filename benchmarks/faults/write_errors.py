@@ -52,7 +52,7 @@ def fail_at(shop: Workshop, command: Command, numbers: Sequence[int], tally: Tal
         shop.begin()
         ended = shop.warm.run(command.words, replace(_FAULTS[name], number=number), prepare=command.prepare)
         trial = f"{command.name}, {name} at change {number}"
-        tally.add(trial, "; ".join(_problems(shop, command, ended, can_remove=name != "read-only")))
+        tally.add(trial, "; ".join(_problems(shop, command, ended, read_only=name == "read-only")))
 
 
 def _changes(shop: Workshop, command: Command, fault: Fault) -> int:
@@ -60,13 +60,16 @@ def _changes(shop: Workshop, command: Command, fault: Fault) -> int:
     return shop.warm.run(command.words, Fault(Does.COUNT, fault.kinds), prepare=command.prepare).changes
 
 
-def _problems(shop: Workshop, command: Command, ended: Ended, *, can_remove: bool) -> Iterator[str]:
+def _problems(shop: Workshop, command: Command, ended: Ended, *, read_only: bool) -> Iterator[str]:
     try:
         found = finals(shop.trial)
-        yield from _telling(ended, finished=not differing(contents(shop.trial), shop.after(command)))
+        finished = not differing(contents(shop.trial), shop.after(command))
+        # A folder that may not be written to is read all the same, and what is not kept there is told.
+        may_do_without = read_only and command.name in ("check", "report")
+        yield from _telling(ended, finished=finished, may_do_without=may_do_without)
         yield from _touched(found, shop.before(), shop.after(command))
         left = [name for name in names(shop.trial) if is_hidden(name)]
-        if can_remove and left:
+        if not read_only and left:
             yield f"left over: {', '.join(left)}"
         again = command.after()
         then = shop.warm.run(again, prepare=command.prepare)
@@ -81,8 +84,10 @@ def _problems(shop: Workshop, command: Command, ended: Ended, *, can_remove: boo
         yield str(problem)
 
 
-def _telling(ended: Ended, *, finished: bool) -> Iterator[str]:
+def _telling(ended: Ended, *, finished: bool, may_do_without: bool) -> Iterator[str]:
     if ended.code == 0 and finished:  # what failed was nothing that the result needs
+        return
+    if ended.code == 0 and may_do_without and "cannot write" in f"{ended.output}{ended.messages}":
         return
     told = ended.messages.count("error: ")
     if ended.code != 2 or told != 1 or ended.output or "Traceback" in ended.messages:

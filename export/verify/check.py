@@ -13,7 +13,7 @@ import onnx
 import torch
 
 from qat_tft.data.windows import Batch
-from qat_tft.errors import OnnxFileError, RunFolderError
+from qat_tft.errors import OnnxFileError, RunFolderError, UnwritableError
 from qat_tft.export.build.export_report import reasons_to_names
 from qat_tft.export.build.graph_rules import quantized_constants, unchanged_bytes, weight_bytes
 from qat_tft.export.graph_reader import GraphReader
@@ -75,7 +75,7 @@ def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10
 
     Raises:
         OnnxFileError: the file is missing, damaged, not ours or of a later version.
-        RunFolderError: the run folder is missing, damaged or not ours, or another process is writing to it.
+        RunFolderError: the run folder is missing, damaged, not ours or full, or another process is writing to it.
         UserError: there is no place for temporary files.
     """
     file = ForecastSession(path, threads=THREADS)
@@ -84,7 +84,7 @@ def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10
         report = _Check(file, run, seconds).report()
         try:
             run.write_check(report.to_json())
-        except RunFolderError as failure:
+        except UnwritableError as failure:
             return replace(report, unkept=f"{failure.where}: {failure.what}")
     return report
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qat_tft.atomic import written_whole
-from qat_tft.errors import PictureError
+from qat_tft.errors import PictureError, cannot_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +47,8 @@ def draw_forecast(
         levels: the Q quantiles, ascending.
 
     Raises:
-        PictureError: matplotlib cannot be loaded, or the file cannot be written.
+        PictureError: matplotlib cannot be loaded.
+        RunFolderError: the file cannot be written; an UnwritableError unless the disk is full or broken.
     """
     figure = empty_figure((9.0, 4.0))
     axes = figure.add_subplot()
@@ -97,4 +98,4 @@ def _save(figure: Figure, path: Path) -> None:
         with written_whole(path) as unfinished:
             figure.savefig(unfinished, format="png", metadata={"Software": None})
     except OSError as failure:
-        raise PictureError(f"cannot write the picture: {failure.strerror}", where=str(path)) from None
+        raise cannot_write(" the picture", str(path), failure) from None

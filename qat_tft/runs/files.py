@@ -9,7 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 
-from qat_tft import texts
+from qat_tft import errors, texts
 from qat_tft.atomic import written_whole
 from qat_tft.errors import RunFolderError
 
@@ -124,11 +124,7 @@ RESTORE = "Restore that file from a copy, or train again with `qat-tft train`"
 
 def cannot_write(path: Path, failure: OSError) -> RunFolderError:
     """Return the error for a file of a run that the file system does not take."""
-    return RunFolderError(
-        f"cannot write: {failure.strerror or failure}",
-        where=str(path),
-        next_step="Free some space there, or choose another --runs-dir",
-    )
+    return errors.cannot_write("", str(path), failure, "Free some space there, or choose another --runs-dir")
 
 
 def _cannot_read(path: Path, failure: Exception) -> RunFolderError:

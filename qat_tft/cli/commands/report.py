@@ -46,7 +46,7 @@ def report(
         return
     from qat_tft.cli.display.forecast_picture import draw_run, exported
     from qat_tft.cli.display.pages import shown_in_browser, written_page
-    from qat_tft.errors import PictureError
+    from qat_tft.errors import PictureError, UnwritableError
     from qat_tft.report.content import collect
     from qat_tft.report.page import run_page
     from qat_tft.runs import layout
@@ -57,7 +57,7 @@ def report(
     found, drawn, file = RunReport.of(folder), None, exported(folder)  # read before anything is written
     try:
         drawn = draw_run(folder, Path(picture) if picture else folder.path / layout.PICTURE, file)
-    except PictureError as failure:
+    except (PictureError, UnwritableError) as failure:
         if picture:
             raise
         console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qat_tft.cli import console
-from qat_tft.errors import RunFolderError
+from qat_tft.errors import RunFolderError, UnwritableError
 from qat_tft.report.page import write_page
 
 
 def written_page(make: Callable[[], str], asked: Path | None, usual: Path) -> Path | None:
-    """Write a page and return its path; None, and a note, where it cannot be made or its usual place be written to.
+    """Write a page and return its path; None, and a note, where it cannot be made or nothing may be written there.
 
     Args:
         make: returns the page.
@@ -18,17 +18,21 @@ def written_page(make: Callable[[], str], asked: Path | None, usual: Path) -> Pa
         usual: where it goes otherwise.
 
     Raises:
-        RunFolderError: the page that was asked for cannot be made or written.
+        RunFolderError: the page that was asked for cannot be made or written, or the usual one does not fit.
     """
-    elsewhere = ""
     try:
         html = make()
-        elsewhere = " --out FILE writes it elsewhere."
-        write_page(asked or usual, html)
     except RunFolderError as failure:
         if asked is not None:
             raise
-        console.note(f"No page is written: {failure}{elsewhere}")
+        console.note(f"No page is written: {failure}")
+        return None
+    try:
+        write_page(asked or usual, html)
+    except UnwritableError as failure:
+        if asked is not None:
+            raise
+        console.note(f"No page is written: {failure} --out FILE writes it elsewhere.")
         return None
     return asked or usual
 

@@ -5,7 +5,7 @@ import builtins
 import numpy as np
 import pytest
 
-from qat_tft.errors import PictureError
+from qat_tft.errors import PictureError, UnwritableError
 from qat_tft.evaluation.plots import draw_forecast
 
 
@@ -18,7 +18,7 @@ def test_a_picture_is_written(tmp_path, levels):
 
 
 def test_an_unwritable_picture_is_named(tmp_path):
-    with pytest.raises(PictureError, match=r"forecast\.png"):
+    with pytest.raises(UnwritableError, match=r"forecast\.png"):
         draw(tmp_path / "nowhere" / "forecast.png", np.ones((4, 1)), (0.5,))
 
 
