@@ -19,6 +19,7 @@ from qat_tft.quantization.prepare import QATTemporalFusionTransformer, ranges_of
 from qat_tft.quantization.ranges import Phase
 from qat_tft.runs import files, layout, lifecycle
 from qat_tft.runs.build import build_model, configured_qat_model
+from qat_tft.runs.check_record import require_record
 from qat_tft.runs.check_windows import windows_of
 from qat_tft.runs.layout import LATEST, UNFINISHED, FileKind, WeightsKind
 from qat_tft.runs.results import RunResults
@@ -313,10 +314,12 @@ class RunFolder:
         if not path.is_file():
             return None
         report = files.read_json(path)
-        ratios = report.get("sqnr_db") or {}
-        numbers = ratios.values() if isinstance(ratios, dict) else [ratios]
-        if type(report.get("passed")) is not bool or not all(isinstance(one, int | float | None) for one in numbers):
-            raise RunFolderError("not the report of a check", where=str(path), next_step="Run `qat-tft check` again")
+        try:
+            require_record(report)
+        except ValueError:
+            raise RunFolderError(
+                "not the report of a check", where=str(path), next_step="Run `qat-tft check` again"
+            ) from None
         return report
 
     def read_weights(self, kind: WeightsKind) -> dict[str, torch.Tensor]:

@@ -51,8 +51,8 @@ BACKTEST_DATA = command(f"backtest tiny --max-windows 8 --parquet-file {DATA} --
 PREDICT = command(f"predict {INT8} --parquet-file {DATA} --out {FORECASTS}", FORECASTS)
 PREDICT_FP32 = command(f"predict {FP32} --parquet-file {DATA} --out {FORECASTS}", FORECASTS)
 SENSITIVITY = command("sensitivity tiny --windows 8 --by segment --runs-dir runs")
-REPORT = command("report tiny --runs-dir runs", f"{RUN}/forecast.png")
-REPORT_LATEST = command("report --runs-dir runs", "runs/*/forecast.png")
+REPORT = command("report tiny --runs-dir runs", f"{RUN}/forecast.png", f"{RUN}/report.html")
+REPORT_LATEST = command("report --runs-dir runs", "runs/*/forecast.png", "runs/*/report.html")
 
 DONE_OR_REFUSED = (0, 2)
 REFUSED = (2,)
