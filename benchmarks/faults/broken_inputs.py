@@ -23,6 +23,7 @@ from qat_tft.cli.app import main
 from qat_tft.export.verify import check
 
 _USED_BY_COMMANDS = (
+    "matplotlib.font_manager",  # keeps a list of fonts in the home when it is first imported
     "qat_tft.cli.train_run",
     "qat_tft.cli.display.forecast_picture",
     "qat_tft.data.roles.inspection",
