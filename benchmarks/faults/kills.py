@@ -10,9 +10,9 @@ from itertools import cycle
 from pathlib import Path
 
 from faults.contents import HalfWritten, contents, differing, finals, names
-from faults.forked import Does, Fault, WarmProcess, can_inject_faults
+from faults.forked import Does, Fault
 from faults.tally import Tally
-from faults.tiny import Command, Workshop, commands, trial_folder
+from faults.tiny import Command, Workshop, disturb_each
 
 _EACH = {"train": 40, "export": 40, "check": 40, "predict": 40, "backtest": 40}
 _OTHERS = 5
@@ -22,15 +22,11 @@ _OTHERS = 5
 def measure(work: Path, seed: int, share: float) -> Tally:
     """Kill commands; a trial is lost where something half-written is found, or the command does not get to its end."""
     tally, drawn = Tally("lost"), random.Random(seed)
-    if not can_inject_faults():
-        return tally
-    with WarmProcess(work, trial_folder(work)) as warm:
-        shop = Workshop(work, warm)
-        shop.set_up()
-        for command in commands(shop).values():
-            count = round(share * _EACH.get(command.name, _OTHERS))
-            if count:
-                _kill(shop, command, count, drawn, tally)
+    disturb_each(
+        work,
+        lambda command: round(share * _EACH.get(command.name, _OTHERS)),
+        lambda shop, command, count: _kill(shop, command, count, drawn, tally),
+    )
     return tally
 
 

@@ -7,7 +7,7 @@ however often the command is disturbed, it has to end there.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from faults.contents import Contents, contents
-from faults.forked import Ended, WarmProcess
+from faults.forked import Ended, WarmProcess, can_inject_faults
 
 _ROWS = 60
 _START = datetime(2024, 1, 1)
@@ -137,6 +137,20 @@ class Workshop:
 def trial_folder(work: Path) -> Path:
     """Where trials happen."""
     return work / "trial"
+
+
+def disturb_each(
+    work: Path, count: Callable[[Command], int], disturb: Callable[[Workshop, Command, int], None]
+) -> None:
+    """Let a function disturb every command so often on tiny runs of their own; none where faults cannot be injected."""
+    if not can_inject_faults():
+        return
+    with WarmProcess(work, trial_folder(work)) as warm:
+        shop = Workshop(work, warm)
+        shop.set_up()
+        for command in commands(shop).values():
+            if often := count(command):
+                disturb(shop, command, often)
 
 
 def commands(shop: Workshop) -> Mapping[str, Command]:

@@ -10,9 +10,9 @@ from itertools import cycle, islice
 from pathlib import Path
 
 from faults.contents import Contents, HalfWritten, contents, differing, finals, is_hidden, names
-from faults.forked import ANY_CHANGE, Change, Does, Ended, Fault, WarmProcess, can_inject_faults
+from faults.forked import ANY_CHANGE, Change, Does, Ended, Fault
 from faults.tally import Tally
-from faults.tiny import Command, Workshop, commands, trial_folder
+from faults.tiny import Command, Workshop, disturb_each
 from qat_tft.runs.layout import STATE
 
 _EACH = 8
@@ -28,15 +28,8 @@ _FAULTS = {
 def measure(work: Path, seed: int, share: float) -> Tally:
     """Fail writes; a trial is lost where something half-written is found, or nobody is told, or told badly."""
     tally, drawn = Tally("lost"), random.Random(seed)
-    if not can_inject_faults():
-        return tally
-    with WarmProcess(work, trial_folder(work)) as warm:
-        shop = Workshop(work, warm)
-        shop.set_up()
-        for command in commands(shop).values():
-            count = round(share * _EACH)
-            if count:
-                _fail(shop, command, count, drawn, tally)
+    count = round(share * _EACH)
+    disturb_each(work, lambda _: count, lambda shop, command, often: _fail(shop, command, often, drawn, tally))
     return tally
 
 

@@ -95,7 +95,7 @@ def find_origins(panel: Panel, needs: Needs, *, at: str | None = None, strict: b
 def _stretch(panel: Panel, rows: Tensor) -> tuple[Tensor, Tensor]:
     """First row, and row after the last, of the stretches that hold these rows."""
     stretches = panel.stretches
-    place = (torch.searchsorted(stretches, rows.contiguous(), right=True) - 1).clamp(min=0)
+    place = panel.stretch_at(rows).clamp(min=0)
     return stretches[place], stretches[place + 1]
 
 

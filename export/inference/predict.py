@@ -77,7 +77,7 @@ def _read(metadata: ModelMetadata, paths: Paths, future: Paths | None) -> Panel:
 def _rows_of_windows(panel: Panel, origins: Tensor, metadata: ModelMetadata) -> Tensor:
     """Every row that a window from one of these origins reads, ascending."""
     rows = origins.unsqueeze(1) + torch.arange(1 - metadata.history, metadata.horizon + 1)
-    begin = panel.series_start[panel.series_at(origins)].unsqueeze(1)  # histories may be padded before it
+    begin = panel.stretches[panel.stretch_at(origins)].unsqueeze(1)  # histories may be padded before it
     every: Tensor = torch.maximum(rows, begin).unique()
     return every
 

@@ -141,6 +141,10 @@ class Panel:
         """Series of each of these rows, int64 of the same shape."""
         return torch.searchsorted(self.series_start, rows.contiguous(), right=True) - 1
 
+    def stretch_at(self, rows: torch.Tensor) -> torch.Tensor:
+        """Stretch of each of these rows, int64 of the same shape; its first row is ``stretches`` at that place."""
+        return torch.searchsorted(self.stretches, rows.contiguous(), right=True) - 1
+
     def first_at(self, starts: torch.Tensor, instant: int) -> torch.Tensor:
         """For runs of rows between these starts, the first row at or after an instant, int64 [starts - 1].
 

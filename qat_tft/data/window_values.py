@@ -33,16 +33,13 @@ def require_values(panel: Panel, batch: Batch, first: torch.Tensor) -> None:
         broken = ~torch.isfinite(values[..., : len(group.real)])
         if bool(broken.any()):
             window, step, place = torch.nonzero(broken)[0].tolist()
-            row = torch.maximum(first[window] + begins[group.name] + step, _start(panel, first[window] + history - 1))
+            begin = panel.stretches[panel.stretch_at(first[window] + history - 1)]  # what lies before is padded
+            row = torch.maximum(first[window] + begins[group.name] + step, begin)
             raise _refusal(panel, group, group.real[place], float(values[window, step, place]), row)
     if bool(batch.target.isinf().any()):
         window, step = torch.nonzero(batch.target.isinf())[0].tolist()
         row = first[window] + history + step
         raise _refusal(panel, panel.schema.group("historical"), panel.schema.target, torch.inf, row)
-
-
-def _start(panel: Panel, row: torch.Tensor) -> torch.Tensor:
-    return panel.series_start[panel.series_at(row)]
 
 
 def _refusal(panel: Panel, group: Group, column: str, value: float, row: torch.Tensor) -> DataError:

@@ -236,8 +236,7 @@ def history_of(panel: Panel, first: torch.Tensor, history: int) -> torch.Tensor:
     present = panel.schema.group("historical").present
     if present is None:
         return panel.gather(rows.flatten()).view(len(first), history, -1)
-    stretches = panel.stretches
-    begin = stretches[torch.searchsorted(stretches, rows[:, -1:].contiguous(), right=True) - 1]
+    begin = panel.stretches[panel.stretch_at(rows[:, -1:])]
     values = panel.gather(torch.maximum(rows, begin).flatten()).view(len(first), history, -1)
     values[..., present].masked_fill_(rows < begin, 0)
     return values

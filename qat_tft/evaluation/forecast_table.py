@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from qat_tft.atomic import written_whole
 from qat_tft.data.panel import Panel
+from qat_tft.data.reading.columns import in_type
 from qat_tft.data.reading.files.find import Paths
 from qat_tft.data.reading.source import open_source
 from qat_tft.data.reading.times import written_times
@@ -147,12 +148,3 @@ class ForecastFile:
                 where=str(self._path),
                 next_step="Choose a file in a writable folder with --out.",
             ) from None
-
-
-def in_type(text: pa.Array, type_: pa.DataType) -> pa.Array:
-    """Return texts in the type of the column that they come from; as they are where they are no such values."""
-    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        if pa.types.is_dictionary(type_):
-            return text.cast(type_.value_type).dictionary_encode().cast(type_)
-        return text.cast(type_)
-    return text

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from qat_tft.data.panel import Panel
-from qat_tft.evaluation.forecast_table import MODEL_COLUMN, ORIGIN_COLUMN, STEP_COLUMN, ForecastRows, in_type
+from qat_tft.data.reading.columns import in_type
+from qat_tft.evaluation.forecast_table import MODEL_COLUMN, ORIGIN_COLUMN, STEP_COLUMN, ForecastRows
 from qat_tft.model.tft import Forecast
 from qat_tft.schema import GroupName
 

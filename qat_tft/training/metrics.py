@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from qat_tft.errors import RunFolderError
+from qat_tft.errors import RunFolderError, cannot_write
 from qat_tft.runs import layout
 
 
@@ -89,11 +89,8 @@ class MetricsLog:
         try:
             yield
         except OSError as failure:
-            raise RunFolderError(
-                f"cannot write: {failure.strerror or failure}",
-                where=str(self._path),
-                next_step="Free some space there, then resume with `qat-tft train --resume`",
-            ) from None
+            way_on = "Free some space there, then resume with `qat-tft train --resume`"
+            raise cannot_write("", str(self._path), failure, way_on) from None
 
 
 def _tensorboard(folder: Path) -> Any:

@@ -1,6 +1,7 @@
 """Columns from Arrow to numpy, a block at a time: which types each role takes, and what is refused by name."""
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -240,6 +241,15 @@ def float64(array: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     # From a decimal, Arrow multiplies by a power of ten that is rounded itself; what it reads from text is exact.
     values = values.cast(pa.string()) if pt.is_decimal(values.type) else values
     return pc.cast(values, pa.float64(), safe=False)
+
+
+def in_type(values: pa.Array, type_: pa.DataType) -> pa.Array:
+    """Values in the type of a column, or as they are where it does not hold them."""
+    with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        if pt.is_dictionary(type_):
+            return values.cast(type_.value_type).dictionary_encode().cast(type_)
+        return values.cast(type_)
+    return values
 
 
 def value_type(type_: pa.DataType) -> pa.DataType:

@@ -2,14 +2,13 @@
 
 import re
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.types as pt
 
+from qat_tft.data.reading.columns import in_type, is_text
 from qat_tft.data.time.kind import TimeKind
 
 _CLOCK = re.compile(r"(?P<gap>[T ])\d\d:\d\d(?P<seconds>:\d\d)?(?P<fraction>\.\d+)?(?P<zone>Z|[+-][\d:]+)?$")
@@ -30,14 +29,12 @@ class WrittenTimes:
 
     def array(self, times: npt.NDArray[np.int64], kind: TimeKind) -> pa.Array:
         """Times as ``Panel.time`` counts them, in this type; in one that holds them where this one does not."""
-        if pt.is_string(self.type) or pt.is_large_string(self.type) or pt.is_string_view(self.type):
+        if is_text(self.type):
             return pa.array(self._texts(times), pa.string()).cast(self.type)
         numbers = pa.array(times)
         if kind is not TimeKind.STEP:
             numbers = numbers.cast(pa.timestamp("ns", tz=getattr(self.type, "tz", None)))
-        with suppress(pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            return numbers.cast(self.type)
-        return numbers
+        return in_type(numbers, self.type)
 
     def _texts(self, times: npt.NDArray[np.int64]) -> list[str]:
         found = _CLOCK.search(self.example)
