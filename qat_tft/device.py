@@ -16,6 +16,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from torch import Tensor
 
+from qat_tft import ranks
 from qat_tft.errors import ConfigError
 
 MIB = 2**20
@@ -35,7 +36,8 @@ def make_accelerator(device: str, precision: str) -> Accelerator:
         precision: "fp32", "bf16" or "fp16".
 
     Raises:
-        ConfigError: the device or format is not there, or several processes were launched.
+        ConfigError: the device or format is not there, or processes were started by no launcher.
+        LostRankError: several were started, and do not meet.
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("no CUDA device is available", where="training.device", allowed="auto, cpu")
@@ -44,14 +46,32 @@ def make_accelerator(device: str, precision: str) -> Accelerator:
         raise ConfigError("fp16 needs a CUDA device", where="training.precision", allowed="fp32, bf16")
     # accelerate keeps its choice for the whole process; a later run may choose otherwise
     AcceleratorState._reset_state(reset_partial_state=True)
-    accelerator = Accelerator(cpu=on_cpu, mixed_precision="no" if precision == "fp32" else precision)
-    if accelerator.num_processes > 1:
-        raise ConfigError(
-            f"{accelerator.num_processes} processes were launched",
-            allowed="one process",
-            next_step="Run `qat-tft train` directly",
-        )
-    return accelerator
+    ranks.join("cpu" if on_cpu else "cuda")
+    return Accelerator(cpu=on_cpu, mixed_precision="no" if precision == "fp32" else precision)
+
+
+class Later:
+    """Numbers on their way from the device, which the host reads when the device has got there.
+
+    Args:
+        tensor: [n], in double precision; it may be computed on until it is read.
+    """
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._event: torch.cuda.Event | None = None
+        if tensor.device.type == "cuda":
+            self._host = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            self._host.copy_(tensor, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+        else:
+            self._host = tensor.clone()
+
+    def read(self) -> list[float]:
+        """Return the numbers; wait for them where the device has not got there."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._host.tolist()
 
 
 def half_precision(precision: str, device: torch.device) -> torch.dtype:

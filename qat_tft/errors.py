@@ -149,6 +149,22 @@ class CheckFailed(QatTftError):  # noqa: N818 - the file failed; the program did
     exit_code = 1
 
 
+class LostRankError(QatTftError):
+    """A process that trains together with this one has ended, or cannot be reached.
+
+    Args:
+        said: what the library said that carries their messages.
+        next_step: what to do about it.
+    """
+
+    exit_code = 1
+
+    def __init__(self, said: str, next_step: str = "") -> None:
+        self.said = said
+        way_on = next_step or "Look for its own message, or for what ended it, and start the training again."
+        super().__init__(f"another rank of this training has ended or cannot be reached ({said}). {way_on}")
+
+
 class TapeMismatchError(QatTftError, RuntimeError):
     """A recomputed segment asked for other fake-quantization calls than its forward had recorded."""
 

@@ -23,7 +23,7 @@ from qat_tft.runs.build import accelerator_for
 from qat_tft.runs.data import load_data_of
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.optimizer import make_optimizer
-from qat_tft.training.step import TrainingStep
+from qat_tft.training.steps.step import TrainingStep
 from sides.forecast_options import PLAIN
 from sides.forecast_ours import trained
 from sides.forecast_sets import ForecastSet

@@ -17,7 +17,8 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.streams import standard_streams
-from qat_tft.errors import OutputError, QatTftError, UserError
+from qat_tft.errors import LostRankError, OutputError, QatTftError, UserError
+from qat_tft.launch import launched
 from qat_tft.profiling.heap import restart_without_block_cache
 
 COMMANDS = (
@@ -35,6 +36,8 @@ COMMANDS = (
     "inspect",
     "sample-data",
 )
+SHARED = ("train", "quantize", "backtest")
+"""Commands whose work several processes share."""
 INTERRUPTED = 130
 
 app = typer.Typer(
@@ -80,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         as_json = "--json" in words
         try:
             _require_text(words)
+            _take_place(words)
             app(words, prog_name="qat-tft")
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
@@ -87,6 +91,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return INTERRUPTED
         except UserError as failure:
             return _reported(failure.message(_options_of(words)), failure.exit_code, as_json=as_json)
+        except LostRankError as failure:
+            from qat_tft import ranks  # it imports torch
+
+            console.speak(ranks.may_tell_of_a_lost_rank())
+            return _reported(str(failure), failure.exit_code, as_json=as_json)
         except QatTftError as failure:
             return _reported(str(failure), getattr(failure, "exit_code", 1), as_json=as_json)
         except OSError as failure:  # what no room has a word for: a file system that fails, or forbids to look
@@ -95,6 +104,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
             refused = UserError(f"{failure.strerror}", where=os.fsdecode(failure.filename))
             return _reported(str(refused), refused.exit_code, as_json=as_json)
     return 0
+
+
+def _take_place(words: Sequence[str]) -> None:
+    """Be silent on every rank but the first, and refuse several of what does not share its work.
+
+    Raises:
+        ConfigError: several processes were started, but by no launcher, or for such a command.
+    """
+    launch = launched()
+    console.speak(launch.is_first)
+    if launch.world > 1 and words and words[0] in COMMANDS and words[0] not in SHARED:
+        raise UserError(
+            f"`qat-tft {words[0]}` runs in one process, and {launch.world} were started",
+            allowed=f"{' and '.join(SHARED)} with several processes",
+            next_step=f"Start it by itself: `qat-tft {' '.join(words)}`",
+        )
 
 
 def _require_text(words: Sequence[str]) -> None:

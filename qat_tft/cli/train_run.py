@@ -8,6 +8,7 @@ from typing import Any
 import typer
 from rich.console import RenderableType
 
+from qat_tft import ranks
 from qat_tft.cli import console
 from qat_tft.cli.display.training_progress import TrainingDisplay
 from qat_tft.cli.options.roles import Roles, choose_schema
@@ -119,6 +120,8 @@ def _shown(run: Callable[[TrainingDisplay], job.FinishedRun]) -> Trained:
     except Interrupted as stop:
         console.note(f"Interrupted, state saved. Resume with `qat-tft train --resume {stop.name}`.")
         raise typer.Exit(_INTERRUPTED) from None
+    if not ranks.is_first():  # which exports, if that was asked for
+        return Trained(finished, None)
     if not finished.folder.load_config().quantization.use_int8:
         return Trained(finished, None)
     console.note("Exporting the ONNX files")

@@ -20,7 +20,7 @@ class TrainingConfig(Section):
     )
 
     epochs: Count = Field(default=10, description="floating-point epochs")
-    batch_size: PositiveInt = Field(default=64, description="windows per batch")
+    batch_size: PositiveInt = Field(default=64, description="windows per batch, over all ranks")
     batches_per_epoch: PositiveInt | None = Field(
         default=None, description="batches per epoch; none: every window once"
     )
@@ -45,6 +45,9 @@ class TrainingConfig(Section):
         default=4,
         description="epochs without a lower validation loss until the learning rate falls to its floor, "
         "within a fifth of the epochs, and training stops",
+    )
+    save_every: float = Field(
+        default=60.0, ge=0.0, description="seconds of training after which its resumable state is saved again"
     )
     seed: int = Field(default=0, ge=0, lt=2**31, description="seed of weights, dropout and shuffling")
     precision: Literal["fp32", "bf16", "fp16"] = Field(default="fp32", description="number format of the forward pass")

@@ -18,6 +18,20 @@ from qat_tft.errors import DataError, some_of
 DEFAULT_UNKNOWN_RATE = 0.01
 
 
+class Mask(NamedTuple):
+    """Which categories of a batch count as unseen: some windows' share of what a seed draws for more of them.
+
+    Attributes:
+        seed: draws.
+        first: place of the first of these windows.
+        windows: how many it draws for.
+    """
+
+    seed: int
+    first: int
+    windows: int
+
+
 class Batch(NamedTuple):
     """Raw values of some windows; real columns first, then category codes, all float32 but ``series``.
 
@@ -113,13 +127,13 @@ class Windows(Dataset[Batch]):
         """The windows of these indices as one batch; a single index gives a batch of one."""
         return self.gather(torch.atleast_1d(torch.as_tensor(indices, dtype=torch.int64)))
 
-    def gather(self, indices: torch.Tensor, mask_seed: int | None = None) -> Batch:
-        """The windows of int64 ``indices`` [B]; ``mask_seed`` draws what ``unknown_rate`` replaces.
+    def gather(self, indices: torch.Tensor, mask: Mask | None = None) -> Batch:
+        """The windows of int64 ``indices`` [B]; ``mask`` draws what ``unknown_rate`` replaces.
 
-        Without ``mask_seed`` nothing is replaced. The same arguments give the same batch.
+        Without ``mask`` nothing is replaced. The same arguments give the same batch.
         """
         batch = batch_from(self.panel, self._index.rows(indices), self.history, self.horizon)
-        return batch if mask_seed is None or not self.unknown_rate else self._with_unknown(batch, mask_seed)
+        return batch if mask is None or not self.unknown_rate else self._with_unknown(batch, mask)
 
     def origins(self, indices: torch.Tensor) -> torch.Tensor:
         """Row of each window's origin, int64 [B]: the last one of its history."""
@@ -188,11 +202,12 @@ class Windows(Dataset[Batch]):
             next_step="Move the split, or use a shorter history or horizon.",
         )
 
-    def _with_unknown(self, batch: Batch, seed: int) -> Batch:
+    def _with_unknown(self, batch: Batch, mask: Mask) -> Batch:
         schema = self.panel.schema
         columns = schema.category_columns
-        generator = torch.Generator().manual_seed(seed)
-        drawn = torch.rand(len(batch.series), len(columns) + 1, generator=generator) < self.unknown_rate
+        generator = torch.Generator().manual_seed(mask.seed)
+        drawn = torch.rand(mask.windows, len(columns) + 1, generator=generator) < self.unknown_rate
+        drawn = drawn[mask.first : mask.first + len(batch.series)]
         place = {column: at for at, column in enumerate(columns)}
         groups = zip(schema.groups, (batch.static, batch.historical, batch.future), strict=True)
         for group, tensor in groups:  # the batch is ours alone: gather has just made it

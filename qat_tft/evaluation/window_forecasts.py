@@ -1,18 +1,21 @@
 """Forecasts of a model over the windows of a part, and how good they are.
 
+Where several ranks train, each forecasts some of the batches that one process would forecast, and all get the same.
+
 Legend: N windows, F horizon, Q quantiles.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from qat_tft import ranks
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import NonFiniteLossError
@@ -41,12 +44,40 @@ def forecast_windows(
     device: torch.device,
 ) -> Forecasts:
     """Forecast the windows at `indices` and scale back; the model is left in the mode it was in."""
-    quantiles, targets = [], []
+
+    def forecast(batch: Batch) -> tuple[Tensor, ...]:
+        return raw_quantiles(model, scaling, batch), batch.target
+
+    return Forecasts(*of_windows(forecast, model, windows, indices, batch_size=batch_size, device=device))
+
+
+def of_windows(
+    function: Callable[[Batch], tuple[Tensor, ...]],
+    model: nn.Module,
+    windows: Windows,
+    indices: Tensor,
+    *,
+    batch_size: int,
+    device: torch.device,
+) -> list[Tensor]:
+    """Return what a function says of the windows at `indices`, batch by batch, on the CPU.
+
+    Args:
+        function: takes raw windows on the device and returns some tensors [B, ...].
+        model: that it asks; in evaluation mode meanwhile.
+        windows: of the part.
+        indices: int64 [N].
+        batch_size: windows at once.
+        device: of the model.
+    """
+    batches = indices.split(batch_size)
     with evaluating(model):
-        for batch in batches_at(windows, indices, batch_size, device):
-            quantiles.append(raw_quantiles(model, scaling, batch).cpu())
-            targets.append(batch.target.cpu())
-    return Forecasts(torch.cat(quantiles), torch.cat(targets))
+        own = [function(windows[chunk].to(device)) for chunk in batches[ranks.share(len(batches))]]
+    parts = [torch.cat(tensors) for tensors in zip(*own, strict=True)]
+    if ranks.world() == 1:
+        return [part.cpu() for part in parts]
+    rows = [sum(map(len, batches[ranks.share(len(batches), rank)])) for rank in range(ranks.world())]
+    return [whole.cpu() for whole in ranks.joined(parts, rows)]
 
 
 def raw_quantiles(model: nn.Module, scaling: Scaling, batch: Batch) -> Tensor:
@@ -70,9 +101,11 @@ def validation_loss(
     Raises:
         NonFiniteLossError: the loss of a batch is not finite; the message names the columns that made it so.
     """
-    total, weights = 0.0, 0.0
-    with evaluating(model):
-        for batch in batches_at(windows, indices, batch_size, device):
+    batches = indices.split(batch_size)
+    found = torch.zeros(len(batches), 2, dtype=torch.float64)  # sum of the losses, and weight
+    with ranks.together(), evaluating(model):
+        for number, chunk in [*enumerate(batches)][ranks.share(len(batches))]:
+            batch = windows[chunk].to(device)
             inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
             target = scaling.scale_target(batch.target, batch.series)
             value = float(loss(model(*inputs), target))
@@ -82,8 +115,11 @@ def validation_loss(
                     next_step="Fix those values, or lower training.learning_rate",
                 )
             weight = present_windows(target)
-            total += value * weight
-            weights += weight
+            found[number] = torch.tensor([value * weight, weight])
+    ranks.add_on_host(found)
+    total, weights = 0.0, 0.0
+    for part, weight in found.tolist():
+        total, weights = total + part, weights + weight
     return total / weights if weights else 0.0
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from qat_tft import ranks
 from qat_tft.errors import CalibrationError
 from qat_tft.quantization.histogram import Extremes, PercentileBounds, SmallestErrorBounds
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer, require_calibrated
@@ -57,11 +58,11 @@ def calibrate(
         return CalibrationReport(0, ())
     with observing(model), collecting(model, calibrator), torch.no_grad():
         for position, inputs in enumerate(batches):
-            if all(bool(torch.isfinite(tensor).all()) for tensor in inputs):
+            if ranks.any_of_all(not all(bool(torch.isfinite(tensor).all()) for tensor in inputs)):
+                refused.append(position)
+            else:
                 model(*inputs)
                 used += 1
-            else:
-                refused.append(position)
     if not used:
         raise CalibrationError(
             "no batch to calibrate on"

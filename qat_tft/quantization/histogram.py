@@ -6,8 +6,9 @@ Legend: R ranges (one per tensor, or one per variable), C ranges of one chunk, K
 from __future__ import annotations
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor
 
+from qat_tft import ranks
 from qat_tft.quantization.ranges import scale_and_zero_point
 from qat_tft.quantization.scheme import IntegerRange
 
@@ -31,9 +32,7 @@ class Extremes:
         """Take in values [C, n] of the ranges in `part`."""
         self.low, self.high = self.low.to(x.device), self.high.to(x.device)
         low, high = torch.aminmax(x, dim=1)
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(low, distributed.ReduceOp.MIN)
-            distributed.all_reduce(high, distributed.ReduceOp.MAX)
+        ranks.widen(low, high)
         self.low[part] = torch.minimum(self.low[part], low)
         self.high[part] = torch.maximum(self.high[part], high)
 
@@ -79,8 +78,7 @@ class Histogram:
     def totals(self) -> Tensor:
         """Return the counts [R, K]; under data parallelism those of all ranks, whose grids are the same."""
         counts = self.counts.clone()
-        if distributed.is_available() and distributed.is_initialized():
-            distributed.all_reduce(counts)
+        ranks.add(counts)
         return counts
 
     def _fit(self, part: slice) -> None:

@@ -9,8 +9,9 @@ from enum import StrEnum
 from typing import Protocol
 
 import torch
-from torch import Tensor, distributed, nn
+from torch import Tensor, nn
 
+from qat_tft import ranks
 from qat_tft.checkpointing.tape import recall
 from qat_tft.quantization.fake_quant import fake_quantize
 from qat_tft.quantization.scheme import IntegerRange
@@ -174,7 +175,5 @@ def scale_and_zero_point(minimum: Tensor, maximum: Tensor, codes: IntegerRange) 
 def _extremes(x: Tensor, *, per_variable: bool) -> tuple[Tensor, Tensor]:
     """Return the lowest and highest value, of the whole or per first dimension, widened to hold zero."""
     low, high = torch.aminmax(x.flatten(1), dim=1) if per_variable else torch.aminmax(x)
-    if distributed.is_available() and distributed.is_initialized():
-        distributed.all_reduce(low, distributed.ReduceOp.MIN)
-        distributed.all_reduce(high, distributed.ReduceOp.MAX)
+    ranks.widen(low, high)
     return low.clamp_max(0), high.clamp_min(0)

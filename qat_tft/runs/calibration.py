@@ -7,6 +7,7 @@ from itertools import islice
 
 import torch
 
+from qat_tft import ranks
 from qat_tft.config.run import RunConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.scaling import Scaling
@@ -64,6 +65,15 @@ def calibrator_losses(
 
 
 def _scaled_batches(config: RunConfig, windows: Windows, scaling: Scaling, device: torch.device) -> Iterator[Inputs]:
-    for raw in batches(windows, config.training.batch_size, shuffle=True, seed=config.training.seed, epoch=0):
+    drawn = batches(
+        windows,
+        config.training.batch_size,
+        shuffle=True,
+        seed=config.training.seed,
+        epoch=0,
+        rank=ranks.rank(),
+        world=ranks.world(),
+    )
+    for raw in drawn:
         batch = raw.to(device)
         yield scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)

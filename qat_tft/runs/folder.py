@@ -224,6 +224,10 @@ class RunFolder:
         self._put_weights("fp32", model, self.read_weights("fp32"))
         return model.eval()
 
+    def scratch(self) -> Path:
+        """Where a run that trains may keep what the teacher says, if it is too much for memory."""
+        return self.path / layout.TEACHER
+
     def weights_file(self, kind: WeightsKind) -> Path:
         """Where the weights of the floating-point or of the quantization-aware model stand."""
         return self.path / layout.WEIGHTS[kind]

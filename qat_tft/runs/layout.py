@@ -18,6 +18,8 @@ STATE = "state.safetensors"
 TEACHER = "teacher.scratch"
 UNTIL_FINISHED = (STATE, TEACHER)
 """Files that a run needs no more once it is finished."""
+LAUNCHER = "launcher.txt"
+"""What tells the launcher that began the run from others, where one did: started again by it, a training goes on."""
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
 CHECK_WINDOWS = "check_windows.safetensors"

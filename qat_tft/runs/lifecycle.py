@@ -111,11 +111,11 @@ def _settle(path: Path) -> None:
     pointer = path.with_name(LATEST)
     if modified(pointer) <= modified(path / layout.RESULTS):  # else a run has finished since
         files.write_text(pointer, f"{path.name}\n")
-    for name in reversed(layout.UNTIL_FINISHED):
+    for unneeded in (*path.glob(f"{layout.TEACHER}*"), path / layout.STATE):
         try:
-            (path / name).unlink(missing_ok=True)
+            unneeded.unlink(missing_ok=True)
         except OSError as failure:
-            raise files.cannot_write(path / name, failure) from None
+            raise files.cannot_write(unneeded, failure) from None
 
 
 def usable(name: str) -> str:

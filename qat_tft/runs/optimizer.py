@@ -61,6 +61,17 @@ def set_learning_rate(optimizer: torch.optim.Optimizer | AcceleratedOptimizer, r
         group["lr"] = rate * group[_MULTIPLE]
 
 
+def leave_out(optimizer: torch.optim.Optimizer | AcceleratedOptimizer, this: Tensor) -> None:
+    """Let the device decide whether a fused optimizer changes weights: where `this` holds, not in any step from now on.
+
+    The host does not learn of it here.
+    """
+    inner: Any = getattr(optimizer, "optimizer", optimizer)
+    before = getattr(inner, "found_inf", None)  # what torch's fused optimizers ask
+    this = this.float()
+    inner.found_inf = this if before is None else torch.maximum(before, this)
+
+
 @contextmanager
 def averaged_weights(optimizer: torch.optim.Optimizer | AcceleratedOptimizer) -> Iterator[None]:
     """While entered, the parameters have their moving averages as values; afterwards, their own to the bit.

@@ -5,6 +5,8 @@ import threading
 from types import FrameType, TracebackType
 from typing import Any, Self
 
+from qat_tft import ranks
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -17,7 +19,9 @@ class Interrupted(KeyboardInterrupt):
 
 
 class InterruptRequest:
-    """While entered, Ctrl-C or SIGTERM sets `requested`; a second Ctrl-C stops at once.
+    """While entered, Ctrl-C or SIGTERM sets `requested`; a second Ctrl-C stops at once, but not one of several ranks.
+
+    A launcher passes on to its processes what the terminal has sent them too, and kills those that take too long.
 
     Outside the main thread, where Python allows no signal handler, nothing is installed.
     """
@@ -40,6 +44,6 @@ class InterruptRequest:
         self._before.clear()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.requested and ranks.world() == 1:
             raise KeyboardInterrupt
         self.requested = True

@@ -5,20 +5,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from qat_tft import ranks
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError, RunFolderError
 from qat_tft.profiling.step_simulator import decide_mode
 from qat_tft.runs import files, layout
 from qat_tft.runs.build import accelerator_for, refuse_too_large, refuse_unknown_layers
-from qat_tft.runs.data import load_data, load_data_of
+from qat_tft.runs.data import RunData, load_data, load_data_of
 from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.onlooker import OnlookersFolder
 from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
+from qat_tft.training.agreement import (
+    agreed,
+    begin,
+    begun_by_this_launcher,
+    refuse_idle_ranks,
+    require_same_options,
+    require_same_rows,
+)
 from qat_tft.training.constant_columns import refuse_constant_columns
-from qat_tft.training.frame_choice import fit_frame, several_series
+from qat_tft.training.frame_choice import FittedFrame, fit_frame, several_series
 from qat_tft.training.phases import FP32, RunPhases
 from qat_tft.training.progress import Progress, Silent
-from qat_tft.training.state import load_state
+from qat_tft.training.state import SavedState, load_state
 
 
 @dataclass(frozen=True)
@@ -51,8 +61,23 @@ def train(
         Interrupted: Ctrl-C; `resume` goes on.
     """
     accelerator_for(config.training)  # refuses a device that is not there before anything is written
-    progress = progress or Silent()
-    data = load_data(config.data, config.model, schema, reading=progress.reading)
+    progress = _told_on_rank_0(progress)
+    if (begun := begun_by_this_launcher(runs_dir)) is not None:
+        return _gone_on(begun, progress)
+    require_same_options(config, schema)
+    with ranks.together():
+        refuse_idle_ranks(config.training.batch_size)
+        data = load_data(config.data, config.model, schema, reading=progress.reading)
+        fitted, config = _decided(config, data, progress)
+    config = agreed(config)
+    require_same_rows(data)
+    folder = begin(runs_dir, name, lambda new: new.write_setup(config, data.declared, data.preprocessing))
+    with folder.held():
+        return FinishedRun(folder, RunPhases(config, data, fitted, folder, progress, None).finish())
+
+
+def _decided(config: RunConfig, data: RunData, progress: Progress) -> tuple[FittedFrame, RunConfig]:
+    """Return what was fitted for the model's frame, and the configuration with all that the rows decide."""
     refuse_constant_columns(data)
     if config.model.seasonal_difference:
         raise ConfigError(
@@ -62,20 +87,21 @@ def train(
             allowed="0",
             next_step="Leave it out; model.linear_path seasonal-naive forecasts from the value one season before",
         )
-    refuse_too_large(config.model, data.preprocessing.group_sizes(data.schema))
+    sizes = data.preprocessing.group_sizes(data.schema)
+    refuse_too_large(config.model, sizes)
     fitted = fit_frame(data, config)
     config = config.with_frame(linear_path=fitted.choice(config.model), scale_input=several_series(data))
     config = config.with_products(config.quantization.products_at(config.model.hidden))
     if config.data.validation_from is None:
         config = config.with_split(*map(data.panel.time_text, (data.split.validation_from, data.split.test_from)))
     if config.quantization.use_qat:
-        refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
+        refuse_unknown_layers(config, sizes)
     if config.training.checkpoint_mode == "auto":
-        config, reason = decide_mode(config, data.preprocessing.group_sizes(data.schema))
+        own_share = config.with_batch_size(-(-config.training.batch_size // ranks.world()))
+        decided, reason = decide_mode(own_share, sizes)
+        config = decided.with_batch_size(config.training.batch_size)
         progress.note(reason)
-    folder = RunFolder.create(runs_dir, name, lambda new: new.write_setup(config, data.declared, data.preprocessing))
-    with folder.held():
-        return FinishedRun(folder, RunPhases(config, data, fitted, folder, progress, None).finish())
+    return fitted, config
 
 
 def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: Progress | None = None) -> FinishedRun:
@@ -91,13 +117,34 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
             changed since.
         Interrupted: Ctrl-C again.
     """
-    folder = RunFolder.unfinished(runs_dir, name)
+    progress = _told_on_rank_0(progress)
+    with ranks.together():
+        found = RunFolder.unfinished(runs_dir, name)
+        accelerator_for(found.load_config().training)
+    return _gone_on(found, progress)
+
+
+def _gone_on(found: RunFolder, progress: Progress) -> FinishedRun:
+    folder = found if ranks.is_first() else OnlookersFolder(found.path)
     with folder.held():
-        return _resumed(folder, progress or Silent())
+        return FinishedRun(folder, _resumed(folder, progress).finish())
 
 
-def _resumed(folder: RunFolder, progress: Progress) -> FinishedRun:
+def _resumed(folder: RunFolder, progress: Progress) -> RunPhases:
+    with ranks.together():
+        config, data, saved = _found_of(folder, progress)
+    require_same_rows(data)
+    if saved is not None and saved.position.ranks != ranks.world():
+        before = ranks.named(saved.position.ranks)
+        note = "batches stay as large, dropout draws other masks"
+        progress.note(f"The run was trained by {before} and goes on with {ranks.named()}: {note}")
+    return RunPhases(config, data, fit_frame(data, config), folder, progress, saved)
+
+
+def _found_of(folder: RunFolder, progress: Progress) -> tuple[RunConfig, RunData, SavedState | None]:
+    """Return configuration, rows and state of an unfinished run."""
     config = folder.load_config()
+    refuse_idle_ranks(config.training.batch_size)
     data = load_data_of(folder, reading=progress.reading)
     state = folder.path / layout.STATE
     saved = load_state(state) if state.exists() else None
@@ -113,7 +160,7 @@ def _resumed(folder: RunFolder, progress: Progress) -> FinishedRun:
         raise RunFolderError(
             "the saved state has results of other quantiles", where=str(state), next_step=files.RESTORE
         )
-    return FinishedRun(folder, RunPhases(config, data, fit_frame(data, config), folder, progress, saved).finish())
+    return config, data, saved
 
 
 def quantize(
@@ -137,16 +184,27 @@ def quantize(
         UserError: the run, its data or the configuration cannot be used.
         Interrupted: Ctrl-C; `resume` goes on.
     """
-    weights = run.load_fp32_model().state_dict()
-    data = load_data_of(run)
-    config = config.with_products(config.quantization.products_at(config.model.hidden))
-    refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
+    accelerator_for(config.training)
+    progress = _told_on_rank_0(progress)
+    if (begun := begun_by_this_launcher(runs_dir)) is not None:
+        return _gone_on(begun, progress)
+    require_same_options(config, None)
+    with ranks.together():
+        refuse_idle_ranks(config.training.batch_size)
+        weights = run.load_fp32_model().state_dict()
+        data = load_data_of(run)
+        config = config.with_products(config.quantization.products_at(config.model.hidden))
+        refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
+    require_same_rows(data)
 
     def write(new: RunFolder) -> None:
         new.write_setup(config, data.declared, data.preprocessing)
         new.write_weights(FP32, weights)
 
-    folder = RunFolder.create(runs_dir, name, write)
+    folder = begin(runs_dir, name, write)
     with folder.held():
-        phases = RunPhases(config, data, fit_frame(data, config), folder, progress or Silent(), None)
-        return FinishedRun(folder, phases.finish())
+        return FinishedRun(folder, RunPhases(config, data, fit_frame(data, config), folder, progress, None).finish())
+
+
+def _told_on_rank_0(progress: Progress | None) -> Progress:
+    return progress if progress is not None and ranks.is_first() else Silent()

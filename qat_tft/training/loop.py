@@ -1,124 +1,35 @@
-"""The loop over epochs and steps of one phase, resumable after every step."""
+"""The loop over epochs and steps of one phase, resumable after every step.
+
+What a step did is read when the next one is under way, so that the device never waits for the host.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from itertools import islice
-from pathlib import Path
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor, nn
 
+from qat_tft import ranks
 from qat_tft.config.training import TrainingConfig
-from qat_tft.data.loader import batches
-from qat_tft.data.scaling import Scaling
+from qat_tft.data.loader import batches, mixed_seed
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.device import is_out_of_memory, peak_process_mib, restore_random_state
-from qat_tft.errors import OutOfMemoryError, RunFolderError
+from qat_tft.errors import LostRankError, NonFiniteLossError, OutOfMemoryError, RunFolderError
 from qat_tft.evaluation.window_forecasts import even_indices, validation_loss
 from qat_tft.runs import files
 from qat_tft.runs.optimizer import averaged_weights, set_learning_rate
-from qat_tft.training.interrupt import Interrupted, InterruptRequest
-from qat_tft.training.metrics import MetricsLog
-from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
-from qat_tft.training.progress import EpochReport, PhaseStart, Progress, StepReport
+from qat_tft.training.interrupt import Interrupted
+from qat_tft.training.plan import PhasePlan, RunContext
+from qat_tft.training.progress import EpochReport, PhaseStart, StepReport
 from qat_tft.training.schedule import learning_rate, tail_epochs
-from qat_tft.training.state import (
-    Position,
-    SavedState,
-    restore_optimizer,
-    save_state,
-)
-from qat_tft.training.step import StepOutcome, TrainingStep
-
-
-@dataclass(frozen=True)
-class RunContext:
-    """What the phases of a run share.
-
-    Attributes:
-        config: the training section.
-        accelerator: device, number format, loss scaling.
-        scaling: from raw to scaled values, on the device.
-        training, validation: windows of those parts.
-        state_path: where the resumable state is kept.
-        run_name: what to resume after an interruption.
-        progress, metrics: where reports go.
-        interrupt: asked after every step.
-    """
-
-    config: TrainingConfig
-    accelerator: Accelerator
-    scaling: Scaling
-    training: Windows
-    validation: Windows
-    state_path: Path
-    run_name: str
-    progress: Progress
-    metrics: MetricsLog
-    interrupt: InterruptRequest
-
-
-def _done() -> None:
-    """Do nothing more at the start of a phase."""
-
-
-def _nothing(step: int, steps: int) -> None:
-    """Change nothing before a step."""
-
-
-class EpochFigures:
-    """Adds figures to those of each epoch; here none.
-
-    What it remembers from one epoch to the next is part of the resumable state.
-    """
-
-    def after_epoch(self) -> Mapping[str, float]:
-        """Return more figures of the epoch that has just ended."""
-        return {}
-
-    def memory(self) -> dict[str, Tensor]:
-        """Return what is remembered."""
-        return {}
-
-    def remember(self, memory: Mapping[str, Tensor]) -> None:
-        """Take over what `memory` returned."""
-
-
-@dataclass(frozen=True)
-class PhasePlan:
-    """One phase: its length and learning rate, and what happens before each of its steps.
-
-    Attributes:
-        name: "fp32", "qat" or "continued".
-        epochs: the most epochs it makes.
-        first_epoch: number of its first epoch in the order of the data, so that phases see other shuffles.
-        peak: the largest learning rate.
-        patience: epochs without improvement after which it goes over to its tail; None: never.
-        started: called once the state holds what was decided before the phase.
-        before_step: called with the step and the number of steps; sets the quantization phase.
-        score_start: whether the weights at the start are a candidate for the best ones.
-        start_loss: their validation loss, where it is known; it makes them a candidate too.
-        distill: weight of the distance to a teacher in the loss.
-        teach: gives a batch of the windows at some indices what the teacher says about them.
-        figures: adds to the figures of each epoch.
-    """
-
-    name: str
-    epochs: int
-    first_epoch: int
-    peak: float
-    patience: int | None
-    started: Callable[[], None] = _done
-    before_step: Callable[[int, int], None] = _nothing
-    score_start: bool = False
-    start_loss: float | None = None
-    distill: float = 0.0
-    teach: Callable[[Batch, Tensor], Batch] | None = None
-    figures: EpochFigures = EpochFigures()  # noqa: RUF009 - it has no state
+from qat_tft.training.state import Position, SavedState, restore_optimizer, save_state
+from qat_tft.training.steps.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
+from qat_tft.training.steps.step import StepUnderWay, TrainingStep
 
 
 class Phase:
@@ -131,13 +42,16 @@ class Phase:
         self.position = position
         self.best: dict[str, Tensor] = {}
         config = context.config
-        level = FallbackLevel(config.recomputed_segments, config.batch_size)
+        level = FallbackLevel(config.recomputed_segments, -(-config.batch_size // ranks.world()))
         level = level if position.level is None else FallbackLevel.from_json(position.level)
         self.fallback = OutOfMemoryFallback(step, level, self._fell_back)
         in_all = batches_in_all(context.training, config)
         self.batches_per_epoch = min(config.batches_per_epoch or in_all, in_all)
         self.steps_per_epoch = -(-self.batches_per_epoch // config.accumulation)
         self.steps = self.steps_per_epoch * plan.epochs
+        self._under_way: Callable[[], None] | None = None
+        self._next_save = 0.0
+        self._counted = time.perf_counter()
 
     @property
     def model(self) -> nn.Module:
@@ -147,12 +61,15 @@ class Phase:
     def run(self, saved: SavedState | None = None) -> None:
         """Train to the end of the phase, from its start or from a saved state; keep the best weights.
 
+        All ranks run it together, and what it decides, all of them decide alike.
+
         Raises:
             Interrupted: the user asked to stop; the state is on disk.
             NonFiniteLossError: the loss or gradient became non-finite; the state before that epoch is on disk.
             OutOfMemoryError: a step fits on no level of the fallback; the state before that step is on disk.
             SpentProcessError: as before, with the next level to go on with in another process.
             TornUpdateError: memory ran out while weights were written; an earlier state is on disk.
+            LostRankError: another rank is gone; the state before the step it left is on disk.
             RunFolderError: the state cannot be written.
         """
         if saved is None:
@@ -161,13 +78,18 @@ class Phase:
             self._resume(saved)
         position = self.position
         self.context.progress.phase(PhaseStart(self.plan.name, self.plan.epochs, self.steps, position.step))
-        while position.epoch < self._last_epoch:
-            self._epoch()
-            self._stop_if_asked()
+        try:
+            while position.epoch < self._last_epoch:
+                self._epoch()
+                self._stop_if_asked()
+        except LostRankError as lost:
+            self._save_what_is_left()
+            raise LostRankError(lost.said, f"Resume with `qat-tft train --resume {self.context.run_name}`.") from None
         self.model.load_state_dict(self.best)
 
     def _start(self) -> None:
         torch.manual_seed(self.context.config.seed + self.plan.first_epoch)
+        ranks.copy_from_first(self.model.state_dict().values())
         self.best = copy_weights(self.model)
         self.position.best_loss = self.plan.start_loss
         if self.plan.score_start:
@@ -203,24 +125,38 @@ class Phase:
     def _epoch(self) -> None:
         position, started = self.position, time.perf_counter()
         done_before = position.windows
-        rate = 0.0
         for group in self._groups():
-            rate = self._set_learning_rate()
+            rate = self._set_learning_rate(position.step)
             self.plan.before_step(position.step, self.steps)
+            self._draw_own_masks()
             place = f"{self.plan.name} epoch {position.epoch + 1}, batch {position.step_in_epoch + 1}"
-            outcome = self._make_step(group, place)
-            self._advance(outcome)
-            speed = (position.windows - done_before) / (time.perf_counter() - started)
-            self._report_step(outcome, rate, speed)
-            if position.step_in_epoch < self.steps_per_epoch and self.context.interrupt.requested:
-                position.seconds += time.perf_counter() - started
-                self._save()
-                self._stop_if_asked()
+            made = self._make_step(group, place)
+            self._settle()
+            speed = (position.windows - done_before + made.windows) / (time.perf_counter() - started)
+            self._advance(made, rate, speed)
+            if position.step_in_epoch < self.steps_per_epoch:
+                self._between_steps()
+        self._settle()
         trained = time.perf_counter() - started
         speed = (position.windows - done_before) / trained if trained else 0.0
-        self._finish_epoch(rate, speed, started)
+        self._finish_epoch(speed, started)
 
-    def _make_step(self, group: tuple[Batch, ...], place: str) -> StepOutcome:
+    def _between_steps(self) -> None:
+        """Save the state where it is time, and stop where any rank is asked to."""
+        asked = ranks.numbers_of_all(self.context.interrupt.requested, time.monotonic() >= self._next_save)
+        stopping, due = any(stop for stop, _ in asked), asked[0][1]
+        if stopping or due:
+            self._save()
+        if stopping:
+            raise Interrupted(self.context.run_name)
+
+    def _draw_own_masks(self) -> None:
+        """Let dropout of several ranks draw different masks; what those of a step are, the step decides alone."""
+        if ranks.world() > 1:
+            seed, step = self.context.config.seed + self.plan.first_epoch, self.position.step
+            torch.manual_seed(mixed_seed(seed, step, ranks.rank()))
+
+    def _make_step(self, group: tuple[Batch, ...], place: str) -> StepUnderWay:
         working = self.position.level
         try:
             return self.fallback(group, place=place)
@@ -236,6 +172,11 @@ class Phase:
         self.context.metrics.write({**event.to_json(), **where})
         self.context.progress.note(event.sentence())
         self._save_if_memory_allows()
+
+    def _save_what_is_left(self) -> None:
+        """Save the state without the last step's loss, where that cannot be read any more."""
+        with suppress(NonFiniteLossError, LostRankError):
+            self._save()
 
     def _save_if_memory_allows(self) -> None:
         try:
@@ -257,28 +198,50 @@ class Phase:
             seed=config.seed,
             epoch=self.plan.first_epoch + self.position.epoch,
             skip=skip,
+            rank=ranks.rank(),
+            world=ranks.world(),
         )
         drawn: Iterator[Batch] = islice(loaded, self.batches_per_epoch - skip)
         if (teach := self.plan.teach) is not None:
-            drawn = (teach(batch, indices) for batch, (indices, _) in zip(drawn, loaded.plan(), strict=False))
+            drawn = (teach(batch, draw.indices) for batch, draw in zip(drawn, loaded.plan(), strict=False))
         return _grouped(drawn, config.accumulation)
 
-    def _advance(self, outcome: StepOutcome) -> None:
-        self.position.step += 1
-        self.position.step_in_epoch += 1
+    def _advance(self, made: StepUnderWay, rate: float, speed: float) -> None:
+        position = self.position
+        position.step += 1
+        position.step_in_epoch += 1
+        position.windows += made.windows
+        self._under_way = partial(self._account_for, made, position.step, rate, speed)
+        if made.scaled:  # the next step would change weights after a loss that is not finite
+            self._settle()
+
+    def _settle(self) -> None:
+        """Take what the step before has done into account."""
+        if (account := self._under_way) is not None:
+            self._under_way = None
+            account()
+
+    def _account_for(self, made: StepUnderWay, step: int, rate: float, speed: float) -> None:
+        outcome = made.settled()
         self.position.loss_sum += outcome.loss * outcome.weight
         self.position.weight += outcome.weight
-        self.position.windows += outcome.windows
+        self.context.progress.step(
+            StepReport(
+                phase=self.plan.name,
+                epoch=self.position.epoch + 1,
+                step=step,
+                loss=outcome.loss,
+                gradient_norm=outcome.gradient_norm,
+                learning_rate=rate,
+                samples_per_second=speed,
+                peak_mib=peak_process_mib(),
+            )
+        )
 
-    def _finish_epoch(self, rate: float, speed: float, started: float) -> None:
+    def _finish_epoch(self, speed: float, started: float) -> None:
         position = self.position
+        loss, better = self._keep_if_best()
         more = self.plan.figures.after_epoch()
-        before = position.best_loss
-        loss = self._keep_if_best()
-        if self.context.config.averaging:
-            with averaged_weights(self.step.optimizer):
-                loss = min(loss, self._keep_if_best())
-        better = position.best_loss != before
         position.stale_epochs = 0 if better else position.stale_epochs + 1
         seconds = time.perf_counter() - started
         report = EpochReport(
@@ -287,7 +250,7 @@ class Phase:
             step=position.step,
             train_loss=position.loss_sum / position.weight if position.weight else 0.0,
             validation_loss=loss,
-            learning_rate=rate,
+            learning_rate=self._learning_rate(position.step - 1),
             samples_per_second=speed,
             peak_mib=peak_process_mib(),
             seconds=seconds,
@@ -298,17 +261,26 @@ class Phase:
         self.context.progress.epoch(report)
         position.epoch += 1
         position.step_in_epoch, position.loss_sum, position.weight, position.windows = 0, 0.0, 0.0, 0
-        position.seconds += seconds
         self._go_over_to_the_tail()
         self._save()
 
-    def _keep_if_best(self) -> float:
-        """Return the validation loss of what the model's weights are now; where it is the least, keep them."""
-        position, loss = self.position, self._validate()
-        if position.best_loss is None or loss < position.best_loss:
-            position.best_loss, position.best_epoch = loss, position.epoch + 1
-            self.best = copy_weights(self.model)
-        return loss
+    def _keep_if_best(self) -> tuple[float, bool]:
+        """Return the lower validation loss of the weights and of their average, and whether it is the least so far.
+
+        Where it is, those weights are kept. Nothing is before both are validated, for which all ranks are needed.
+        """
+        least, best = self._validate(), None
+        before = self.position.best_loss
+        if before is None or least < before:
+            best = copy_weights(self.model)
+        if self.context.config.averaging:
+            with averaged_weights(self.step.optimizer):
+                if (loss := self._validate()) < least:
+                    least = loss
+                    best = copy_weights(self.model) if before is None or loss < before else None
+        if best is not None:
+            self.position.best_loss, self.position.best_epoch, self.best = least, self.position.epoch + 1, best
+        return least, best is not None
 
     def _go_over_to_the_tail(self) -> None:
         """Let the learning rate fall from here where patience is over, unless the phase ends as soon without it."""
@@ -338,34 +310,35 @@ class Phase:
             device=self.context.accelerator.device,
         )
 
-    def _set_learning_rate(self) -> float:
+    def _set_learning_rate(self, step: int) -> float:
+        rate = self._learning_rate(step)
+        set_learning_rate(self.step.optimizer, rate)
+        return rate
+
+    def _learning_rate(self, step: int) -> float:
         tail = None
         if self.position.tail is not None:
             tail = range(self.position.tail * self.steps_per_epoch, self._last_epoch * self.steps_per_epoch)
         warmup = self.context.config.warmup
-        rate = learning_rate(self.position.step, self.steps, peak=self.plan.peak, warmup=warmup, tail=tail)
-        set_learning_rate(self.step.optimizer, rate)
-        return rate
+        return learning_rate(step, self.steps, peak=self.plan.peak, warmup=warmup, tail=tail)
 
-    def _report_step(self, outcome: StepOutcome, rate: float, speed: float) -> None:
-        self.context.progress.step(
-            StepReport(
-                phase=self.plan.name,
-                epoch=self.position.epoch + 1,
-                step=self.position.step,
-                loss=outcome.loss,
-                gradient_norm=outcome.gradient_norm,
-                learning_rate=rate,
-                samples_per_second=speed,
-                peak_mib=peak_process_mib(),
-            )
-        )
+    def _count_seconds(self) -> None:
+        now = time.perf_counter()
+        self.position.seconds += now - self._counted
+        self._counted = now
 
     def _stop_if_asked(self) -> None:
-        if self.context.interrupt.requested:
+        if ranks.any_of_all(self.context.interrupt.requested):
             raise Interrupted(self.context.run_name)
 
     def _save(self) -> None:
+        """Save the state, where this is the rank that does."""
+        self._settle()
+        self._count_seconds()
+        self._next_save = time.monotonic() + self.context.config.save_every
+        if not ranks.is_first():
+            return
+        self.position.ranks = ranks.world()
         self.position.metrics_bytes = self.context.metrics.synced()
         scaler = self.context.accelerator.scaler
         save_state(

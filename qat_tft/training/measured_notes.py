@@ -16,7 +16,7 @@ from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.profiling.savings import measure_savings
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.runs.data import RunData
-from qat_tft.training.out_of_memory import release_memory
+from qat_tft.training.steps.out_of_memory import release_memory
 
 LEAST_SQNR = 50.0
 """Of selected vectors in another form, dB: rounding to 8 bits costs more than what is above."""

@@ -93,6 +93,25 @@ class MetricsLog:
             raise cannot_write("", str(self._path), failure, way_on) from None
 
 
+class NoMetrics(MetricsLog):
+    """Writes nothing: on ranks that leave it to rank 0."""
+
+    def __init__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        pass
+
+    def synced(self) -> int:
+        """Return that nothing is written."""
+        return 0
+
+    def write(self, record: dict[str, Any]) -> None:
+        """Drop the line."""
+
+
 def _tensorboard(folder: Path) -> Any:
     if find_spec("tensorboard") is None:
         return None

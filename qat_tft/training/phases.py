@@ -8,6 +8,7 @@ from functools import partial
 import torch
 from torch import nn
 
+from qat_tft import ranks
 from qat_tft.checkpointing.segments import run_directly
 from qat_tft.config.run import RunConfig
 from qat_tft.data.scaling import Scaling
@@ -31,16 +32,18 @@ from qat_tft.runs.layout import WeightsKind
 from qat_tft.runs.optimizer import make_optimizer
 from qat_tft.runs.results import RunResults
 from qat_tft.training import outcome
+from qat_tft.training.agreement import agreed
 from qat_tft.training.frame_choice import FittedFrame
 from qat_tft.training.interrupt import InterruptRequest
-from qat_tft.training.loop import Phase, PhasePlan, RunContext, batches_in_all, copy_weights
+from qat_tft.training.loop import Phase, batches_in_all, copy_weights
 from qat_tft.training.measured_notes import notes_on_forms, savings_of
-from qat_tft.training.metrics import MetricsLog
+from qat_tft.training.metrics import MetricsLog, NoMetrics
+from qat_tft.training.plan import PhasePlan, RunContext
 from qat_tft.training.progress import Progress
 from qat_tft.training.quantile_offsets import shift_quantiles
 from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule, Teacher, drawn_windows
 from qat_tft.training.state import Position, SavedState
-from qat_tft.training.step import TrainingStep
+from qat_tft.training.steps.step import TrainingStep
 
 FP32: WeightsKind = "fp32"
 QAT: WeightsKind = "qat"
@@ -75,7 +78,8 @@ class RunPhases:
         for note in self._notes():
             self.progress.note(note)
         keep = self.position.metrics_bytes
-        with InterruptRequest() as interrupt, MetricsLog(self.folder.path, keep_bytes=keep) as metrics:
+        log = MetricsLog(self.folder.path, keep_bytes=keep) if ranks.is_first() else NoMetrics()
+        with InterruptRequest() as interrupt, log as metrics:
             model = self._float_model(interrupt, metrics)
             if self.config.quantization.use_qat:
                 self._quantized_model(model, interrupt, metrics)
@@ -111,7 +115,8 @@ class RunPhases:
         for note in self.frame.notes():
             self.progress.note(note)
         if self.position.savings is None and self.config.training.recomputed_segments:
-            note, self.position.savings = savings_of(model, self.config, self.data, self.scaling, self.device)
+            one = self.config.with_batch_size(self._batch_size())
+            note, self.position.savings = savings_of(model, one, self.data, self.scaling, self.device)
             self.progress.note(note)
         training = self.config.training
         path = self.frame.path  # what the model starts as
@@ -121,7 +126,7 @@ class RunPhases:
             0,
             training.learning_rate,
             training.patience,
-            start_loss=None if path is None else path.validation_loss,
+            start_loss=ranks.told_by_first(None if path is None else path.validation_loss),
         )
         self._phase(plan, model, interrupt, metrics)
         if path is not None and self.position.stale_epochs >= self.position.epoch:
@@ -136,6 +141,7 @@ class RunPhases:
     ) -> None:
         if self.config.quantization.weight_bits == "auto":
             self.config, note = choose_bits(model, self.config, self.data, self.scaling, self.device)
+            self.config = agreed(self.config)
             if note not in self.position.notes:  # the state may hold it where config.toml does not hold the bits yet
                 self.position.notes.append(note)
             self.progress.note(note)
@@ -214,7 +220,7 @@ class RunPhases:
             drawn_windows(self.data.training, training, epochs, per_epoch),
             batch_size=self._batch_size(),
             device=self.device,
-            scratch=self.folder.path / layout.TEACHER,
+            scratch=self.folder.scratch(),
         )
 
     def _set_ranges(self, quantized: QATTemporalFusionTransformer) -> CalibrationReport:
@@ -300,7 +306,7 @@ class RunPhases:
 
     def _batch_size(self) -> int:
         level = self.position.level
-        return self.config.training.batch_size if level is None else int(level["micro_batch"])
+        return -(-self.config.training.batch_size // ranks.world()) if level is None else int(level["micro_batch"])
 
 
 def _as_they_are() -> None:

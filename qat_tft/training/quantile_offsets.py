@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from qat_tft.data.scaling import Scaling
-from qat_tft.data.windows import Windows
+from qat_tft.data.windows import Batch, Windows
 from qat_tft.evaluation.linear_paths import weighted_quantiles
-from qat_tft.evaluation.window_forecasts import batches_at, evaluating
+from qat_tft.evaluation.window_forecasts import of_windows
 from qat_tft.model.loss import pinball
 from qat_tft.model.tft import TemporalFusionTransformer
 
@@ -83,17 +83,16 @@ def shift_quantiles(
     if min(len(fitted), len(judged)) < LEAST_WINDOWS:
         return Shift(0, 0)
 
+    def in_units(batch: Batch) -> tuple[Tensor, ...]:
+        inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
+        center, scale = inner.output_units(inputs[1])
+        target = scaling.scale_target(batch.target, batch.series)
+        normalized = (target - center.squeeze(-1)) / scale.squeeze(-1)
+        return (model(*inputs).quantiles - center) / scale, normalized, scale.squeeze(-1).expand_as(target)
+
     def errors(indices: Tensor) -> _Errors:
-        parts = []
-        with evaluating(model):
-            for batch in batches_at(validation, indices, batch_size, device):
-                inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
-                center, scale = inner.output_units(inputs[1])
-                target = scaling.scale_target(batch.target, batch.series)
-                normalized = (target - center.squeeze(-1)) / scale.squeeze(-1)
-                forecast = (model(*inputs).quantiles - center) / scale
-                parts.append(_Errors(forecast, normalized, scale.squeeze(-1).expand_as(target)))
-        return _Errors(*(torch.cat(tensors).double().cpu() for tensors in zip(*parts, strict=True)))
+        found = of_windows(in_units, model, validation, indices, batch_size=batch_size, device=device)
+        return _Errors(*(tensor.double() for tensor in found))
 
     levels = inner.quantiles
     fit, judge = errors(fitted), errors(judged)

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from qat_tft import ranks
 from qat_tft.config.training import TrainingConfig
 from qat_tft.data.loader import batches
 from qat_tft.data.reading.storage import allocate
@@ -25,7 +26,7 @@ from qat_tft.evaluation.window_forecasts import batches_at, evaluating
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
 from qat_tft.runs.files import cannot_write
-from qat_tft.training.loop import EpochFigures
+from qat_tft.training.plan import EpochFigures
 from qat_tft.training.progress import FLIPPED
 from qat_tft.training.schedule import first_frozen_step
 
@@ -141,7 +142,7 @@ class Teacher:
 
 
 def drawn_windows(windows: Windows, config: TrainingConfig, epochs: range, per_epoch: int) -> Tensor:
-    """Return the indices of every window that some epochs of training draw, ascending, int64.
+    """Return the indices of every window that some epochs of training draw on this rank, ascending, int64.
 
     Args:
         windows: what is drawn from.
@@ -157,8 +158,9 @@ def drawn_windows(windows: Windows, config: TrainingConfig, epochs: range, per_e
 
 
 def _plan(windows: Windows, config: TrainingConfig, epoch: int) -> Iterator[Tensor]:
-    drawn = batches(windows, config.batch_size, shuffle=True, seed=config.seed, epoch=epoch)
-    return (indices for indices, _ in drawn.plan())
+    size, place = config.batch_size, (ranks.rank(), ranks.world())
+    drawn = batches(windows, size, shuffle=True, seed=config.seed, epoch=epoch, rank=place[0], world=place[1])
+    return (draw.indices for draw in drawn.plan())
 
 
 def _space(shape: tuple[int, ...], scratch: Path) -> Tensor:

@@ -16,7 +16,7 @@ from qat_tft.device import random_state
 from qat_tft.errors import RunFolderError
 from qat_tft.runs import files
 from qat_tft.texts import parse_json
-from qat_tft.training.out_of_memory import FallbackLevel
+from qat_tft.training.steps.out_of_memory import FallbackLevel
 
 KIND = "state"
 VERSION = 3
@@ -45,6 +45,7 @@ class Position:
         validation_loss: best validation loss of each finished phase.
         notes: what the results say beside figures.
         savings: what checkpointing saves, measured once.
+        ranks: how many processes trained when it was saved.
         level: what running out of memory has led to (`FallbackLevel.to_json`); None: as configured.
     """
 
@@ -67,6 +68,7 @@ class Position:
     validation_loss: dict[str, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     savings: dict[str, Any] | None = None
+    ranks: int = 1
     level: dict[str, Any] | None = None
 
     def next_phase(self, name: str) -> Position:

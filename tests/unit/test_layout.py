@@ -16,9 +16,11 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 SOURCES = re.compile(r"`((?:qat_tft|export|tests|benchmarks|examples|docs)/[\w./*-]*)`")
 
 # What each room may import, besides the files that stand at the top of the package and know no room.
-LEAVES = {"errors", "atomic", "device", "lock", "plain", "schema", "temporary", "texts"}
+LEAVES = {"errors", "atomic", "device", "launch", "lock", "plain", "ranks", "schema", "temporary", "texts"}
 ARROWS = {
-    "device": {"errors"},
+    "device": {"errors", "ranks"},
+    "launch": {"errors"},
+    "ranks": {"errors", "launch"},
     "temporary": {"errors"},
     "schema": {"errors"},
     "checkpointing": {"errors"},

@@ -17,7 +17,7 @@ from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel
 from qat_tft.data.split import Part, Split
 from qat_tft.data.time.kind import TimeKind
-from qat_tft.data.windows import Batch, Windows
+from qat_tft.data.windows import Batch, Mask, Windows
 from qat_tft.errors import ConfigError, DataError
 from qat_tft.schema import Columns, Schema
 
@@ -285,7 +285,7 @@ def masked(rate: float, part: Part = Part.TRAIN, seed: int = 1) -> tuple[Batch, 
     split = Split(500, 550)
     windows = Windows(panel, history=4, horizon=2, split=split, part=part, unknown_rate=rate)
     indices = torch.arange(len(windows))
-    return windows.gather(indices, mask_seed=seed), windows[indices]
+    return windows.gather(indices, Mask(seed, 0, len(indices))), windows[indices]
 
 
 def test_masking_replaces_whole_category_columns_and_series_at_about_the_rate() -> None:
@@ -339,7 +339,7 @@ def test_an_epoch_holds_every_window_once_and_differs_from_the_next(city_windows
     orders = []
     for epoch in (0, 1):
         stream = batches(city_windows, 7, shuffle=True, seed=3, epoch=epoch)
-        orders.append(torch.cat([indices for indices, _ in stream.plan()]))
+        orders.append(torch.cat([draw.indices for draw in stream.plan()]))
         assert sorted(orders[-1].tolist()) == list(range(len(city_windows)))
         assert len(list(stream)) == len(stream) == -(-len(city_windows) // 7)
     assert not torch.equal(*orders)
@@ -366,21 +366,34 @@ def test_workers_give_the_same_batches_as_none(city_windows: Windows) -> None:
     assert_same_batches(batches(city_windows, 7, shuffle=True, workers=2), batches(city_windows, 7, shuffle=True))
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("world", [2, 3, 5])
-def test_processes_share_an_epoch_in_equally_many_steps(city_windows: Windows, world: int) -> None:
-    streams = [batches(city_windows, 4, shuffle=True, rank=rank, world=world) for rank in range(world)]
-    indices = [torch.cat([chunk for chunk, _ in stream.plan()]) for stream in streams]
-    assert len({len(stream) for stream in streams}) == len({len(chunk) for chunk in indices}) == 1
-    assert set(torch.cat(indices).tolist()) == set(range(len(city_windows)))
-    assert sum(map(len, indices)) < len(city_windows) + world
+def test_processes_share_every_batch_and_each_window_comes_once(
+    city_windows: Windows, world: int, shuffle: bool
+) -> None:
+    whole = [draw.indices for draw in batches(city_windows, 7, shuffle=shuffle).plan()]
+    shares = [list(batches(city_windows, 7, shuffle=shuffle, rank=rank, world=world).plan()) for rank in range(world)]
+    for batch, draws in zip(whole, zip(*shares, strict=True), strict=True):
+        own = [draw.indices for draw in draws if not draw.idle]
+        assert torch.equal(torch.cat(own), batch)
+        assert max(map(len, own)) - min(map(len, own)) <= 1
 
 
-@pytest.mark.parametrize("world", [2, 3])
-def test_without_shuffling_every_window_comes_once_over_all_processes(city_windows: Windows, world: int) -> None:
-    streams = [batches(city_windows, 4, rank=rank, world=world) for rank in range(world)]
-    indices = torch.cat([chunk for stream in streams for chunk, _ in stream.plan()])
-    assert sorted(indices.tolist()) == list(range(len(city_windows)))
-    assert [len(stream) for stream in streams] == [len(list(stream)) for stream in streams]
+def test_a_process_without_a_window_of_a_batch_gets_one_that_does_not_count(city_windows: Windows) -> None:
+    count = len(city_windows)
+    *_, last = batches(city_windows, count - 1, rank=1, world=2)
+    assert last.target.isnan().all()
+    assert torch.equal(last.historical[..., :3], city_windows[count - 1].historical[..., :3])  # masked categories
+
+
+def test_processes_draw_the_masks_of_the_whole_batch() -> None:
+    panel = panel_of([list(range(60)), list(range(60))])
+    windows = Windows(panel, history=4, horizon=2, split=Split(50, 55), part=Part.TRAIN, unknown_rate=0.3)
+    (whole, *_), (first, *_), (second, *_) = (
+        list(batches(windows, 20, shuffle=True, rank=rank, world=world)) for rank, world in ((0, 1), (0, 2), (1, 2))
+    )
+    assert whole.series.eq(0).any()
+    assert all(map(torch.equal, whole[:5], (torch.cat(pair) for pair in zip(first[:5], second[:5], strict=True))))
 
 
 @pytest.mark.parametrize("arguments", [{"batch_size": 0}, {"rank": 1}, {"workers": -1}, {"skip": -1}])

@@ -16,7 +16,7 @@ from qat_tft.training.interrupt import Interrupted
 from qat_tft.training.job import FinishedRun, resume, train
 from qat_tft.training.progress import EpochReport, Silent, StepReport
 from qat_tft.training.schedule import FLOOR, learning_rate
-from qat_tft.training.step import TrainingStep
+from qat_tft.training.steps.step import TrainingStep
 
 PEAK = 2e-3
 ROUNDING = 1e-6

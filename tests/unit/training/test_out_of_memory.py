@@ -17,8 +17,8 @@ from qat_tft.model.loss import loss_of
 from qat_tft.quantization.calibrate import calibrate
 from qat_tft.runs.build import accelerator_for, build_model, build_qat_model
 from qat_tft.runs.optimizer import make_optimizer
-from qat_tft.training.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
-from qat_tft.training.step import TrainingStep, micro_batches
+from qat_tft.training.steps.out_of_memory import FallbackEvent, FallbackLevel, OutOfMemoryFallback
+from qat_tft.training.steps.step import TrainingStep, micro_batches
 
 OFF, AGGRESSIVE, FULL = (segments_of(mode) for mode in ("off", "aggressive", "full"))
 BATCH, STEPS = 6, 5
@@ -128,7 +128,7 @@ class Run:
         for index, batch in zip(range(steps), batches(self.data.training, BATCH), strict=False):
             if shortage is not None and index == at:
                 shortage.arm()
-            outcome = fallback([batch], place=f"step {index}")
+            outcome = fallback([batch], place=f"step {index}").settled()
         self.level = fallback.level
         return {**self.kept(), "loss": torch.tensor(outcome.loss)}
 

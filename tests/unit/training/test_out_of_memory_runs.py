@@ -19,7 +19,7 @@ from qat_tft.training.interrupt import Interrupted
 from qat_tft.training.job import FinishedRun, resume, train
 from qat_tft.training.progress import Silent, StepReport
 from qat_tft.training.state import load_state
-from qat_tft.training.step import TrainingStep
+from qat_tft.training.steps.step import TrainingStep
 
 
 class Listener(Silent):
@@ -43,8 +43,8 @@ def memory_for(monkeypatch):
     accumulate = TrainingStep._accumulate
     limit = {"windows": 10**9, "from": 0, "calls": 0}
 
-    def limited(self, raw, share, place):
-        value = accumulate(self, raw, share, place)  # statistics, gradients and random numbers have moved by then
+    def limited(self, raw, share):
+        value = accumulate(self, raw, share)  # statistics, gradients and random numbers have moved by then
         limit["calls"] += 1
         if len(raw.target) > limit["windows"] and limit["calls"] > limit["from"]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
@@ -61,8 +61,8 @@ def fail_once(monkeypatch):
     calls = iter(range(10**9))
 
     def install(number: int, said: str = "[enforce fail] . DefaultCPUAllocator: can't allocate memory") -> None:
-        def failing(self, raw, share, place):
-            value = accumulate(self, raw, share, place)
+        def failing(self, raw, share):
+            value = accumulate(self, raw, share)
             if next(calls) == number:
                 raise RuntimeError(said)
             return value

@@ -21,7 +21,7 @@ from qat_tft.runs.optimizer import SCALES, make_optimizer
 from qat_tft.training import quantized_phase
 from qat_tft.training.progress import FLIPPED
 from qat_tft.training.quantized_phase import CodeChanges, RangeSchedule, Teacher, drawn_windows
-from qat_tft.training.step import TrainingStep
+from qat_tft.training.steps.step import TrainingStep
 
 CPU = torch.device("cpu")
 
@@ -61,7 +61,7 @@ def test_the_windows_that_epochs_draw_are_those_of_their_batches(settled, data):
     drawn = set()
     for epoch in (1, 2):
         plan = batches(data.training, 16, shuffle=True, seed=settled.training.seed, epoch=epoch).plan()
-        for indices, _ in islice(plan, 3):
+        for indices, *_ in islice(plan, 3):
             drawn |= set(indices.tolist())
     assert found.tolist() == sorted(drawn)
     assert len(found) < len(data.training)
@@ -126,7 +126,7 @@ def test_the_loss_is_the_weighted_sum_of_loss_and_distance(settled, data, tmp_pa
         other = build_model(settled.model, data.preprocessing, data.schema)
         other.load_state_dict(model.state_dict())
         step = replace(step_of(other, settled, data, distill), micro_batch=micro_batch)
-        outcomes[distill] = step([taught], place="the test").loss
+        outcomes[distill] = step([taught], place="the test").settled().loss
     apart = len(settled.model.quantiles) / 2
     assert outcomes[1.0] == pytest.approx(apart, rel=1e-5)
     assert outcomes[0.25] == pytest.approx(0.75 * outcomes[0.0] + 0.25 * apart, rel=1e-5)

@@ -12,7 +12,7 @@ from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.window_forecasts import validation_loss
 from qat_tft.model.loss import loss_of, pinball, quantile_loss
 from qat_tft.runs.build import accelerator_for, build_model
-from qat_tft.training.step import TrainingStep
+from qat_tft.training.steps.step import TrainingStep
 
 CLIP = 0.05
 ROUNDING = 1e-6
@@ -27,7 +27,7 @@ def step_for(config, data) -> TrainingStep:
         model=model,
         scaling=data.preprocessing.scaling(),
         schema=data.schema,
-        optimizer=accelerator.prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.5)),
+        optimizer=accelerator.prepare_optimizer(torch.optim.SGD(model.parameters(), lr=0.5, fused=True)),
         run_segment=run_directly,
         loss=loss_of(config.model.quantiles),
         gradient_clip=CLIP,
@@ -58,7 +58,7 @@ def test_a_step_clips_the_gradient_of_all_its_batches_and_applies_it(config, dat
     config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
     parts = list(batches(data.training, 8))[:count]
     step = step_for(config, data)
-    outcome = step(parts, place="here")
+    outcome = step(parts, place="here").settled()
     expected, loss = plain_step(config, data, parts)
     assert outcome.windows == 8 * count
     assert outcome.loss == pytest.approx(loss)
@@ -71,8 +71,10 @@ def test_a_batch_with_a_nan_stops_the_step_by_name_and_changes_nothing(config, d
     before = [parameter.clone() for parameter in step.model.parameters()]
     poisoned = next(iter(batches(data.training, 8)))
     poisoned.historical[0, 3, 1] = torch.nan
+    made = step([poisoned], place="fp32 epoch 2, batch 7")
+    step([next(iter(batches(data.training, 8)))], place="the next one, which is under way by then")
     with pytest.raises(NonFiniteLossError, match=r"fp32 epoch 2, batch 7: .* non-finite values in 'wind'"):
-        step([poisoned], place="fp32 epoch 2, batch 7")
+        made.settled()
     assert all(map(torch.equal, step.model.parameters(), before))
     assert all(parameter.grad is None for parameter in step.model.parameters())
 
@@ -88,7 +90,7 @@ def gradients(config, data, batches_of_step: list[Batch], *, micro_batch: int | 
     """What a step accumulates, taken from what plain gradient descent does to the weights, without clipping."""
     step = replace(step_for(config, data), gradient_clip=1e9, micro_batch=micro_batch)
     before = [parameter.detach().clone() for parameter in step.model.parameters()]
-    outcome = step(batches_of_step, place="here")
+    outcome = step(batches_of_step, place="here").settled()
     return outcome, [old - new.detach() for old, new in zip(before, step.model.parameters(), strict=True)]
 
 

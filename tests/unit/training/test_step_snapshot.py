@@ -2,7 +2,7 @@
 
 import torch
 
-from qat_tft.training.step_snapshot import StepSnapshot
+from qat_tft.training.steps.snapshot import StepSnapshot
 
 
 def half_precision_step() -> tuple[torch.nn.Module, torch.optim.Optimizer, torch.amp.GradScaler]:

@@ -1,21 +1,31 @@
-"""Takes back a training step that broke off: ranges, gradients, the optimizer's beginnings, random numbers."""
+"""Takes back a training step that broke off: ranges, gradients, the optimizer's beginnings, random numbers.
+
+With several ranks a step is broken off by all of them: just before the first weight is written they meet, and from
+there on a step needs no more memory and no other rank.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
 
 import torch
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
 
+from qat_tft import ranks
 from qat_tft.device import random_state, restore_random_state
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepSnapshot:
-    """What a step may change before it reaches the weights, as it was before the step.
+    """What a step may change before it reaches the weights, as it was before the step; a context manager.
 
     The weights are not kept: a step writes them at its very end, when it needs no more memory.
+
+    Attributes:
+        reached_the_weights: whether the optimizer has begun to change them: then the step cannot be taken back.
     """
 
     model: nn.Module
@@ -23,9 +33,9 @@ class StepSnapshot:
     scaler: torch.amp.GradScaler | None
     ranges: list[tuple[list[Tensor], Tensor]]
     remembered: frozenset[Tensor]
-    updates: float
     random: dict[str, Tensor]
     loss_scale: dict[str, float]
+    reached_the_weights: bool = False
 
     @classmethod
     def of(
@@ -41,15 +51,24 @@ class StepSnapshot:
             scaler=scaler,
             ranges=_ranges(model),
             remembered=frozenset(optimizer.state),
-            updates=_updates(optimizer, first=True),
             random=random_state(),
             loss_scale=dict(scaler.state_dict()) if scaler is not None else {},
         )
 
-    @property
-    def reached_the_weights(self) -> bool:
-        """Whether the optimizer had begun to change weights: then the step cannot be taken back."""
-        return _updates(self.optimizer) != self.updates
+    def __enter__(self) -> Self:
+        inner = getattr(self.optimizer, "optimizer", self.optimizer)
+        # the last one: those before it give the optimizer its memory
+        self._hook = inner.register_step_pre_hook(self._about_to_write)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._hook.remove()
+
+    def _about_to_write(self, *_: Any) -> None:
+        ranks.meet()
+        self.reached_the_weights = True
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -73,12 +92,6 @@ def _ranges(model: nn.Module) -> list[tuple[list[Tensor], Tensor]]:
     for buffer in model.buffers():
         kinds.setdefault((buffer.dtype, buffer.device), []).append(buffer)
     return [(buffers, torch.cat([buffer.flatten() for buffer in buffers])) for buffers in kinds.values()]
-
-
-def _updates(optimizer: torch.optim.Optimizer | AcceleratedOptimizer, *, first: bool = False) -> float:
-    """Return how many updates the optimizer has counted, which it does just before it changes a weight."""
-    counts = (float(state.get("step", 0)) for state in optimizer.state.values())
-    return next(counts, 0.0) if first else max(counts, default=0.0)
 
 
 def _forget_unscaling(scaler: torch.amp.GradScaler) -> None:

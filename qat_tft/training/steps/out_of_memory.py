@@ -3,6 +3,7 @@
 There are levels. Each next one recomputes more of the activations, or cuts batches into smaller micro-batches whose
 gradients are added up. The first gives bitwise identical results. The second keeps the effective batch, and the loss
 and gradient to rounding; dropout draws different masks, and ranges are averaged over micro-batches instead of batches.
+Where several ranks train, one of them that runs out of memory calls all of them back to the start of the step.
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
+from qat_tft import ranks
 from qat_tft.checkpointing.guard import require_replayable
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.checkpointing.segments import EVERY_SEGMENT, TABLE_SEGMENTS, Mode, choice_name, segments_of
 from qat_tft.data.windows import Batch
 from qat_tft.device import ONEDNN_FAILURES, is_out_of_memory, release_cached_memory
-from qat_tft.errors import OutOfMemoryError, SpentProcessError, TornUpdateError
+from qat_tft.errors import LostRankError, OutOfMemoryError, SpentProcessError, TornUpdateError
 from qat_tft.profiling.heap import give_back_free_blocks
-from qat_tft.training.step import StepOutcome, TrainingStep
-from qat_tft.training.step_snapshot import StepSnapshot
+from qat_tft.ranks import RanksCalled
+from qat_tft.training.steps.snapshot import StepSnapshot
+from qat_tft.training.steps.step import StepUnderWay, TrainingStep
 
 _PROBED = 8
 """Windows that the check of the segments looks at."""
@@ -108,7 +111,7 @@ class OutOfMemoryFallback:
         self._fell_back = fell_back
         self._checked: set[frozenset[str]] = {frozenset()}
 
-    def __call__(self, batches: Sequence[Batch], *, place: str) -> StepOutcome:
+    def __call__(self, batches: Sequence[Batch], *, place: str) -> StepUnderWay:
         """Make one step on raw batches, whose gradients are added.
 
         Raises:
@@ -116,24 +119,32 @@ class OutOfMemoryFallback:
             TornUpdateError: memory ran out while weights were written.
             SpentProcessError: oneDNN got no memory; the step is rolled back, and the next level is for another process.
             HiddenStateError: a module's state would change when a segment is recomputed.
-            NonFiniteLossError: the loss or the gradient is not finite; no weight has changed.
+            LostRankError: another rank is gone; the step is rolled back.
         """
         while True:
-            before = StepSnapshot.of(self._step.model, self._step.optimizer, self._step.accelerator.scaler)
-            outcome, said = self._attempt(batches, place)
-            if outcome is not None:
-                return outcome
+            with StepSnapshot.of(self._step.model, self._step.optimizer, self._step.accelerator.scaler) as before:
+                made, said = self._attempt(batches, before, place)
+            if made is not None:
+                return made
             self._fall_back(before, place, said)
 
-    def _attempt(self, batches: Sequence[Batch], place: str) -> tuple[StepOutcome | None, str]:
+    def _attempt(self, batches: Sequence[Batch], before: StepSnapshot, place: str) -> tuple[StepUnderWay | None, str]:
         # The failure must be gone when this returns: its traceback holds the activations of the broken step.
         try:
             self._check_segments(batches[0])
             return self._step(batches, place=place), ""
+        except LostRankError:
+            before.restore()  # ranks are needed only before the weights are reached
+            raise
+        except RanksCalled as call:
+            return None, call.said
         except (MemoryError, RuntimeError) as failure:
             if not is_out_of_memory(failure):
                 raise
-            return None, _first_sentences(failure)
+            said = _first_sentences(failure)
+            if before.reached_the_weights:
+                raise _torn(place, said) from None
+        return None, ranks.call_together(said)
 
     def _check_segments(self, batch: Batch) -> None:
         if self.level.segments in self._checked:
@@ -145,8 +156,6 @@ class OutOfMemoryFallback:
         self._checked.add(self.level.segments)
 
     def _fall_back(self, before: StepSnapshot, place: str, said: str) -> None:
-        if before.reached_the_weights:
-            raise _torn(place, said)
         before.restore()
         release_memory()
         left, reached = self.level, self.level.next()

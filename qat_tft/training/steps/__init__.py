@@ -1,0 +1,1 @@
+"""One training step: made, taken back, and retried with less memory."""
