@@ -15,6 +15,10 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+
+# Its functions keep the group that there is when they are defined, as a default: a group lives as long as it is kept,
+# and the others would wait for one that this rank has left.
+import torch.distributed.nn
 from torch import Tensor, distributed
 
 from qat_tft.errors import LostRankError, UserError
