@@ -2,6 +2,9 @@
 
 import os
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
@@ -11,12 +14,38 @@ if sys.platform != "win32":
     import fcntl
 
 
+_POLL = 0.1
+"""Seconds between two looks at a lock that another process holds."""
+
+
 class Held(Enum):
     """Who holds a lock after it was asked for."""
 
     OURS = "this process"
     ANOTHERS = "another process, or the file was removed meanwhile"
     NOBODYS = "nobody can: this system or file system has no such locks"
+
+
+@contextmanager
+def turn(path: Path) -> Iterator[None]:
+    """Wait until no other process holds the lock of a file, which is made for that and gone afterwards.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    while True:
+        path.touch()
+        with suppress(FileNotFoundError):  # whoever had it has just removed it
+            hold = Hold(path)
+            if hold.held is not Held.ANOTHERS:
+                break
+            hold.close()
+        time.sleep(_POLL)
+    with hold:
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
 
 
 class Hold:

@@ -44,7 +44,7 @@ class _Meeting:
     A group that broke cannot be used again: after a call the ranks leave it and make the next one.
     """
 
-    def __init__(self, store: distributed.Store, device: str) -> None:
+    def __init__(self, store: Any, device: str) -> None:
         self.store, self.device = store, device
         self.generation = 0
         self.on_host: distributed.ProcessGroup | None = None
@@ -71,7 +71,7 @@ class _Meeting:
         else:
             distributed.destroy_process_group()
         self.generation += 1
-        meeting = distributed.PrefixStore(f"qat_tft/{self.generation}", self.store)
+        meeting = distributed.PrefixStore(f"qat_tft/{self.generation}", self.store)  # type: ignore[attr-defined]
         backend = _BACKENDS[self.device]
         distributed.init_process_group(backend, store=meeting, rank=place, world_size=count, timeout=_PATIENCE)
         if self.on_host is not None:
@@ -235,18 +235,18 @@ def joined(own: Sequence[Tensor], rows: Sequence[int]) -> list[Tensor]:
         own: those rows, on the device that ranks use; empty where there are none.
         rows: how many each rank has.
     """
-    forms = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape[1:])] for tensor in own]
-    forms = next(form for form in told_by_all(forms) if form)
+    mine = [[str(tensor.dtype).removeprefix("torch."), list(tensor.shape[1:])] for tensor in own]
+    forms = next(form for form in told_by_all(mine) if form)
     wholes = []
     for place, (kind, shape) in enumerate(forms):
         parts = []
-        for rank_, count in enumerate(rows):
-            mine = rank_ == rank()
-            part = own[place].contiguous() if mine and count else torch.empty(count, *shape, dtype=getattr(torch, kind))
+        for owner, count in enumerate(rows):
+            has = owner == rank() and count
+            part = own[place].contiguous() if has else torch.empty(count, *shape, dtype=getattr(torch, kind))
             part = part.to(_device())
             if count:
                 with _all_there():
-                    distributed.broadcast(part, src=rank_)
+                    distributed.broadcast(part, src=owner)
             parts.append(part)
         wholes.append(torch.cat(parts))
     return wholes
@@ -285,7 +285,7 @@ def call_together(said: str) -> str:
         return said
     with _all_there():
         _meeting.store.compare_set(_meeting.call, "", said)
-        agreed = _meeting.store.get(_meeting.call).decode()
+        agreed: str = _meeting.store.get(_meeting.call).decode()
         _meeting.again()
     return agreed
 
@@ -319,7 +319,7 @@ def _all_there() -> Iterator[None]:
         yield
     except RuntimeError as failure:
         said = None if _meeting is None else _meeting.called()
-        if said is None:
+        if _meeting is None or said is None:
             raise LostRankError(_reason(failure)) from None
         try:
             _meeting.again()

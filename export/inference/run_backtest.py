@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from qat_tft import ranks
 from qat_tft.config.run import RunConfig
 from qat_tft.data.panel import Panel
 from qat_tft.data.scaling import Scaling
@@ -57,6 +58,8 @@ def backtest_run(
 ) -> BacktestReport:
     """Forecast from every origin of a span with the models of a run and with the naive forecasts.
 
+    Several ranks share the origins, and rank 0 writes the forecasts.
+
     Args:
         run: a finished run. Its FP32 and INT8 file where they were exported; without them the models in torch.
         span: the origins.
@@ -68,16 +71,18 @@ def backtest_run(
     Raises:
         UserError: the run, its files, the data or the span cannot be used, or `out` cannot be written.
     """
-    config = run.load_config()
-    paths, panel = load_panel_for(run, files)
-    setting = _Setting.of(panel, config, span)
+    ranks.join("cpu")
+    with ranks.together():
+        config = run.load_config()
+        paths, panel = load_panel_for(run, files)
+        setting = _Setting.of(panel, config, span)
     scale = in_sample_error(panel, setting.in_sample, setting.season)
     origins = RollingOrigins(
         setting.windows, setting.indices, config.model.quantiles, scale, config.training.batch_size
     )
     forecasts = {**_models(run, threads), **setting.naive()}
     rows = ForecastRows.of(panel, paths) if out else None
-    with ForecastFile(out) if out else nullcontext() as file:
+    with ForecastFile(out) if out and ranks.is_first() else nullcontext() as file:
         scores = origins.score(forecasts, rows=rows, out=file, track=track)
     return setting.report(run.name, scores, scale, out)
 

@@ -9,8 +9,8 @@ Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted.
 
 import os
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from importlib import import_module
 
 import typer
@@ -18,7 +18,7 @@ import typer
 from qat_tft.cli import console
 from qat_tft.cli.streams import standard_streams
 from qat_tft.errors import LostRankError, OutputError, QatTftError, UserError
-from qat_tft.launch import launched
+from qat_tft.launch import Launch, launched
 from qat_tft.profiling.heap import restart_without_block_cache
 
 COMMANDS = (
@@ -80,46 +80,53 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments is None and words[:1] in (["train"], ["quantize"]):
         restart_without_block_cache()
     with standard_streams():
-        as_json = "--json" in words
+        as_json, aloud = "--json" in words, True
         try:
             _require_text(words)
-            _take_place(words)
-            app(words, prog_name="qat-tft")
+            aloud = _place(words).is_first
+            with nullcontext() if aloud else _silence():
+                app(words, prog_name="qat-tft")
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
         except KeyboardInterrupt:
             return INTERRUPTED
         except UserError as failure:
-            return _reported(failure.message(_options_of(words)), failure.exit_code, as_json=as_json)
+            return _reported(failure.message(_options_of(words)), failure.exit_code, aloud=aloud, as_json=as_json)
         except LostRankError as failure:
             from qat_tft import ranks  # it imports torch
 
-            console.speak(ranks.may_tell_of_a_lost_rank())
-            return _reported(str(failure), failure.exit_code, as_json=as_json)
+            return _reported(str(failure), failure.exit_code, aloud=ranks.may_tell_of_a_lost_rank(), as_json=as_json)
         except QatTftError as failure:
-            return _reported(str(failure), getattr(failure, "exit_code", 1), as_json=as_json)
+            return _reported(str(failure), getattr(failure, "exit_code", 1), aloud=aloud, as_json=as_json)
         except OSError as failure:  # what no room has a word for: a file system that fails, or forbids to look
             if failure.filename is None:
                 raise
             refused = UserError(f"{failure.strerror}", where=os.fsdecode(failure.filename))
-            return _reported(str(refused), refused.exit_code, as_json=as_json)
+            return _reported(str(refused), refused.exit_code, aloud=aloud, as_json=as_json)
     return 0
 
 
-def _take_place(words: Sequence[str]) -> None:
-    """Be silent on every rank but the first, and refuse several of what does not share its work.
+def _place(words: Sequence[str]) -> Launch:
+    """Return the place of this process among those that were started together.
 
     Raises:
-        ConfigError: several processes were started, but by no launcher, or for such a command.
+        UserError: several were started, but by no launcher, or for a command that does not share its work.
     """
     launch = launched()
-    console.speak(launch.is_first)
     if launch.world > 1 and words and words[0] in COMMANDS and words[0] not in SHARED:
         raise UserError(
             f"`qat-tft {words[0]}` runs in one process, and {launch.world} were started",
-            allowed=f"{' and '.join(SHARED)} with several processes",
+            allowed=f"{', '.join(SHARED)} with several processes",
             next_step=f"Start it by itself: `qat-tft {' '.join(words)}`",
         )
+    return launch
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Print nothing: of processes that do the same, one is to be heard."""
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def _require_text(words: Sequence[str]) -> None:
@@ -141,8 +148,10 @@ def _options_of(words: Sequence[str]) -> frozenset[str]:
     return frozenset(option for parameter in parameters for option in parameter.opts)
 
 
-def _reported(message: str, code: int, *, as_json: bool) -> int:
-    """Print the message of an error and return its exit code."""
+def _reported(message: str, code: int, *, aloud: bool, as_json: bool) -> int:
+    """Print the message of an error, where this process is the one that does, and return its exit code."""
+    if not aloud:
+        return code
     if as_json:
         with suppress(OutputError):  # standard error has the message too
             console.emit_json({"error": message})

@@ -78,14 +78,7 @@ def _is_limited() -> bool:
 def emit_json(value: dict[str, Any]) -> None:
     """Print one JSON object on standard output, not wrapped and not coloured; in ASCII where that is not Unicode."""
     text = json_text.dumps(value, indent=2, allow_nan=False, ensure_ascii=not is_unicode(_output.encoding))
-    if not _output.quiet:
-        print(COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text), file=_output.file, flush=True)
-
-
-def speak(aloud: bool) -> None:
-    """Print from here on, or print nothing: of processes that do the same, one is to be heard."""
-    for console in (_output, _unlimited, _messages):
-        console.quiet = not aloud
+    print(COMMANDS.sub(lambda found: f"\\u{ord(found[0]):04x}", text), file=_output.file, flush=True)
 
 
 def note(text: str) -> None:

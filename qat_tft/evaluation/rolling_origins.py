@@ -5,13 +5,14 @@ Legend: B windows of a batch, F horizon, Q quantiles, S series.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
+from qat_tft import ranks
 from qat_tft.data.window_values import require_values
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.errors import DataError
@@ -73,20 +74,43 @@ class RollingOrigins:
         """
         tallies = {name: self._tallies() for name in forecasts}
         batches = self.indices.split(self.batch_size)
-        for indices in track(batches, len(batches)):
-            batch = self.windows[indices]
+        for indices, forecast in zip(track(batches, len(batches)), self._forecasts(forecasts, batches), strict=True):
             targets, series = self.windows.target_rows(indices), self.windows.series_of(indices)
-            require_values(self.windows.panel, batch, targets[:, 0] - self.windows.history)
-            for name, forecast in forecasts.items():
-                quantiles = forecast(batch, targets[:, 0]).detach().cpu()
-                self._require_finite(name, quantiles, targets, series)
-                self._count(tallies[name], series, quantiles, batch.target)
+            target = self.windows.panel.target[targets]
+            for name, quantiles in forecast.items():
+                self._count(tallies[name], series, quantiles, target)
                 if rows is not None and out is not None:
-                    out.add(self._table(rows, name, series, targets, quantiles, batch.target))
+                    out.add(self._table(rows, name, series, targets, quantiles, target))
         return {
             name: ModelScores(steps.overall(), steps.scores(), series.scores())
             for name, (steps, series) in tallies.items()
         }
+
+    def _forecasts(
+        self, forecasts: Mapping[str, ForecastFunction], batches: Sequence[Tensor]
+    ) -> Iterator[dict[str, Tensor]]:
+        """Yield what each model forecasts for one batch after the other; several ranks take one batch each in turn."""
+        for first in range(0, len(batches), ranks.world()):
+            turn = batches[first : first + ranks.world()]
+            with ranks.together():
+                own = self._forecast(forecasts, turn[ranks.rank()]) if ranks.rank() < len(turn) else {}
+            if ranks.world() == 1:
+                yield own
+                continue
+            sizes = [len(indices) for indices in turn]
+            wholes = ranks.joined([*own.values()], sizes + [0] * (ranks.world() - len(sizes)))
+            for each in zip(*(whole.split(sizes) for whole in wholes), strict=True):
+                yield dict(zip(forecasts, each, strict=True))
+
+    def _forecast(self, forecasts: Mapping[str, ForecastFunction], indices: Tensor) -> dict[str, Tensor]:
+        batch = self.windows[indices]
+        targets, series = self.windows.target_rows(indices), self.windows.series_of(indices)
+        require_values(self.windows.panel, batch, targets[:, 0] - self.windows.history)
+        found = {}
+        for name, forecast in forecasts.items():
+            found[name] = forecast(batch, targets[:, 0]).detach().cpu()
+            self._require_finite(name, found[name], targets, series)
+        return found
 
     def _tallies(self) -> tuple[Tally, Tally]:
         cells = self.windows.horizon, len(self.windows.panel.series_ids)

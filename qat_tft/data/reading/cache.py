@@ -27,6 +27,7 @@ from qat_tft.data.reading.files.partitions import folder_keys
 from qat_tft.data.reading.storage import Array, Mapped, Storage, as_tensor, mapped, not_written
 from qat_tft.data.time.kind import TimeKind
 from qat_tft.errors import DataError
+from qat_tft.lock import turn
 from qat_tft.schema import Schema
 from qat_tft.temporary import temporary_place
 
@@ -88,6 +89,8 @@ def find_kept(folder: Path, key: Key) -> Kept:
 def read_and_keep(folder: Path, key: Key, read: Read, kept: Kept) -> Panel:
     """Read a panel that ``find_kept`` has not found, and keep it in ``folder``.
 
+    Of processes that want the same panel at once, such as the ranks of a training, one reads and the others wait.
+
     In a folder where nothing may be written, nothing is kept, and a note of the panel says so.
 
     Raises:
@@ -100,12 +103,9 @@ def read_and_keep(folder: Path, key: Key, read: Read, kept: Kept) -> Panel:
             panel = read_without_keeping(read)
             unkept = f"rows are not cached, as {folder} cannot be written to ({refused})."
             return dataclasses.replace(panel, notes=(unkept, *panel.notes))
-        remove_abandoned(folder)
-        with suppress(FileExistsError), made_whole(place) as unfinished:
-            storage = Mapped(unfinished)
-            _keep(read(storage), storage, state)
-            if _opened(place, key, key.state())[0] is None:  # nobody else has kept them meanwhile
-                _set_aside(place)
+        with turn(folder / f".{key.name}.turn"):
+            if _opened(place, key, key.state())[0] is None:  # nobody has kept them while this process waited
+                _read_anew(place, key, state, read)
     except OSError as failure:
         raise not_written(folder, failure) from None
     now = key.state()
@@ -117,6 +117,15 @@ def read_and_keep(folder: Path, key: Key, read: Read, kept: Kept) -> Panel:
             next_step="Read them again once no other process writes to them.",
         )
     return dataclasses.replace(found, notes=(*([note] if note else []), *found.notes))
+
+
+def _read_anew(place: Path, key: Key, state: FileStates, read: Read) -> None:
+    remove_abandoned(place.parent)
+    with suppress(FileExistsError), made_whole(place) as unfinished:
+        storage = Mapped(unfinished)
+        _keep(read(storage), storage, state)
+        if _opened(place, key, key.state())[0] is None:  # nor has anybody where there are no locks
+            _set_aside(place)
 
 
 def read_without_keeping(read: Read) -> Panel:

@@ -3,8 +3,10 @@
 import dataclasses
 import json
 import os
+import threading
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -219,7 +221,38 @@ def test_what_a_killed_process_left_is_cleared_away_at_once_and_what_another_is_
     assert (made / "values.bin").exists()
 
 
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on some network file systems."""
+    monkeypatch.setattr(cache, "turn", lambda path: nullcontext())
+
+
 @pytest.mark.usefixtures("everything_is_large")
+def test_of_two_processes_that_want_the_same_rows_at_once_one_reads_them(
+    write: Write, cities: Cities, city_schema: Schema, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read_keys = write(cities(30)), parquet.read_keys
+    readings, waiting = [], threading.Event()
+
+    def slowly(*arguments: Any) -> Any:
+        readings.append(arguments)
+        assert not waiting.wait(0.3), "the other one has found what is not there yet"
+        return read_keys(*arguments)
+
+    def wanted() -> Panel:
+        panel = read_panel(path, city_schema, cache=folder)
+        waiting.set()
+        return panel
+
+    monkeypatch.setattr(parquet, "read_keys", slowly)
+    with ThreadPoolExecutor(2) as both:
+        one, other = (both.submit(wanted) for _ in range(2))
+    assert_same(one.result(), other.result())
+    assert len(readings) == 1
+    assert len(list(folder.iterdir())) == 1, "nothing but the rows is left"
+
+
+@pytest.mark.usefixtures("everything_is_large", "no_locks")
 @pytest.mark.parametrize("kept_before", [False, True], ids=["nothing kept", "something stale kept"])
 def test_two_processes_that_keep_the_same_rows_at_once_both_have_them(
     write: Write,
@@ -248,7 +281,7 @@ def test_two_processes_that_keep_the_same_rows_at_once_both_have_them(
     assert_same(found[0], dataclasses.replace(read_panel(path, city_schema, cache=folder), notes=found[0].notes))
 
 
-@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.usefixtures("everything_is_large", "no_locks")
 def test_a_name_that_another_process_takes_at_the_last_moment_is_left_to_it(
     write: Write, cities: Cities, city_schema: Schema, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,7 +290,7 @@ def test_a_name_that_another_process_takes_at_the_last_moment_is_left_to_it(
 
     def other_one_at_the_last_moment(place: Path, key: cache.Key, state: cache.FileStates) -> Any:
         looks.append(place)
-        if len(looks) == 2:  # just before it gives its own folder the name
+        if len(looks) == 3:  # just before it gives its own folder the name
             monkeypatch.setattr(cache, "_opened", opened)
             read_panel(path, city_schema, cache=folder)
             return None, ""

@@ -64,7 +64,7 @@ def test_ranks_with_other_options_or_another_version_are_named(config: RunConfig
         return [own, {**own, "training.seed": 7, "the version of qat-tft": "0.0.1"}]
 
     monkeypatch.setattr(ranks, "told_by_all", told)
-    with pytest.raises(ConfigError, match="rank 1 differs from rank 0 in the version of qat-tft, training.seed"):
+    with pytest.raises(ConfigError, match=r"rank 1 differs from rank 0 in the version of qat-tft, training\.seed"):
         require_same_options(config, schema)
 
 

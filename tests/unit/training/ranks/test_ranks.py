@@ -18,6 +18,7 @@ from qat_tft.quantization.ranges import ActivationQuantizer
 from qat_tft.runs import files, layout
 from qat_tft.training import job
 from qat_tft.training.progress import Silent
+from qat_tft.training.state import load_state
 from qat_tft.training.steps.step import TrainingStep
 
 sys.path.insert(0, str(Path(__file__).parent))
