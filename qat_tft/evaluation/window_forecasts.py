@@ -70,14 +70,12 @@ def of_windows(
         batch_size: windows at once.
         device: of the model.
     """
-    batches = indices.split(batch_size)
+    shares = [_share(indices, batch_size, rank) for rank in range(ranks.world())]
     with evaluating(model):
-        own = [function(windows[chunk].to(device)) for chunk in batches[ranks.share(len(batches))]]
+        own = [function(batch) for batch in batches_at(windows, shares[ranks.rank()], batch_size, device)]
     parts = [torch.cat(tensors) for tensors in zip(*own, strict=True)]
-    if ranks.world() == 1:
-        return [part.cpu() for part in parts]
-    rows = [sum(map(len, batches[ranks.share(len(batches), rank)])) for rank in range(ranks.world())]
-    return [whole.cpu() for whole in ranks.joined(parts, rows)]
+    wholes = parts if ranks.world() == 1 else ranks.joined(parts, [len(share) for share in shares])
+    return [whole.cpu() for whole in wholes]
 
 
 def raw_quantiles(model: nn.Module, scaling: Scaling, batch: Batch) -> Tensor:
@@ -101,11 +99,11 @@ def validation_loss(
     Raises:
         NonFiniteLossError: the loss of a batch is not finite; the message names the columns that made it so.
     """
-    batches = indices.split(batch_size)
-    found = torch.zeros(len(batches), 2, dtype=torch.float64)  # sum of the losses, and weight
+    batches = -(-len(indices) // batch_size)
+    found = torch.zeros(batches, 2, dtype=torch.float64)  # sum of the losses, and weight
     with ranks.together(), evaluating(model):
-        for number, chunk in [*enumerate(batches)][ranks.share(len(batches))]:
-            batch = windows[chunk].to(device)
+        own = batches_at(windows, _share(indices, batch_size, ranks.rank()), batch_size, device)
+        for number, batch in enumerate(own, start=ranks.share(batches).start):
             inputs = scaling.scale_inputs(batch.static, batch.historical, batch.future, batch.series)
             target = scaling.scale_target(batch.target, batch.series)
             value = float(loss(model(*inputs), target))
@@ -128,6 +126,12 @@ def even_indices(count: int, limit: int) -> Tensor:
     if count <= limit:
         return torch.arange(count)
     return torch.arange(limit) * (count - 1) // max(1, limit - 1)
+
+
+def _share(indices: Tensor, batch_size: int, rank: int) -> Tensor:
+    """Return the indices of a rank, which are whole batches of one process."""
+    own = ranks.share(-(-len(indices) // batch_size), rank)
+    return indices[own.start * batch_size : own.stop * batch_size]
 
 
 def batches_at(windows: Windows, indices: Tensor, size: int, device: torch.device) -> Iterator[Batch]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from qat_tft import ranks
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError, RunFolderError
+from qat_tft.launch import launched
 from qat_tft.profiling.step_simulator import decide_mode
 from qat_tft.runs import files, layout
 from qat_tft.runs.build import accelerator_for, refuse_too_large, refuse_unknown_layers
@@ -118,15 +119,13 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
         Interrupted: Ctrl-C again.
     """
     progress = _told_on_rank_0(progress)
-    with ranks.together():
-        found = RunFolder.unfinished(runs_dir, name)
-        accelerator_for(found.load_config().training)
-    return _gone_on(found, progress)
+    return _gone_on(RunFolder.unfinished(runs_dir, name), progress)
 
 
 def _gone_on(found: RunFolder, progress: Progress) -> FinishedRun:
-    folder = found if ranks.is_first() else OnlookersFolder(found.path)
+    folder = found if launched().is_first else OnlookersFolder(found.path)
     with folder.held():
+        accelerator_for(folder.load_config().training)
         return FinishedRun(folder, _resumed(folder, progress).finish())
 
 
@@ -207,4 +206,4 @@ def quantize(
 
 
 def _told_on_rank_0(progress: Progress | None) -> Progress:
-    return progress if progress is not None and ranks.is_first() else Silent()
+    return progress if progress is not None and launched().is_first else Silent()

@@ -34,6 +34,7 @@ ARROWS = {
     "profiling": {"checkpointing", "config", "data", "model", "quantization", "runs"},
     "training": {"checkpointing", "config", "data", "evaluation", "model", "profiling", "quantization", "runs"},
     "export": {"config", "data", "evaluation", "model", "quantization", "runs"},
+    "__main__": {"cli"},
     "cli": {"checkpointing", "config", "data", "evaluation", "export", "profiling", "report", "runs", "training"},
 }
 

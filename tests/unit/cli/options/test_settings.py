@@ -78,7 +78,7 @@ def test_an_option_shows_choices_default_and_help_of_its_setting() -> None:
     assert options["--target-profile"].metavar == choices_of("quantization.target") == "|".join(TARGETS)
     assert options["--checkpoint-mode"].metavar == "off|aggressive|full|auto"
     assert options["--test-from"].metavar == "TIME"
-    assert "Windows per batch. [dim]\\[default: 64]" in options["--batch-size"].help
+    assert "Windows per batch, over all ranks. [dim]\\[default: 64]" in options["--batch-size"].help
     assert "default" not in options["--season"].help
     assert options["--no-cache"].help.startswith("Do not keep")
 
