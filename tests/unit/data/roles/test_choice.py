@@ -1,4 +1,4 @@
-"""Options go over a schema file or over field metadata, and the note says what came from where."""
+"""Named roles go over a schema file or over field metadata, and the note says what came from where."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from qat_tft.cli.options.roles import ChosenSchema, Roles, choose_schema
+from qat_tft.data.roles.choice import ChosenSchema, Roles, choose_schema
 from qat_tft.data.roles.field_metadata import with_declared_roles
 from qat_tft.errors import SchemaError
 from qat_tft.schema import Columns, Schema
