@@ -21,6 +21,17 @@ def test_tensors_and_header_come_back(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
+def test_equal_tensors_are_equal_files(tmp_path):
+    tensors, written = {"b": torch.arange(3.0), "ä": torch.ones(2, 2, dtype=torch.int8)}, set()
+    for _ in range(20):
+        files.write_tensors(tmp_path / "weights", tensors, kind="fp32", one="1", other="ü")
+        written.add((tmp_path / "weights").read_bytes())
+    assert len(written) == 1
+    found, header = files.read_tensors(tmp_path / "weights", kind="fp32")
+    assert header == {"format": "qat-tft", "kind": "fp32", "one": "1", "other": "ü"}
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)], ids=["shared", "private"])
 def test_a_tensor_file_may_be_read_by_whom_the_umask_lets(tmp_path, mask, mode):
     before = os.umask(mask)
