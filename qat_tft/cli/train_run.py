@@ -67,6 +67,7 @@ def start(
         console.note(f"No --parquet-file: embedded bike rentals, with {_listed(base)} unless given")
     with naming_options(given if config_file else every_setting()):
         config = configuration(given, base, where=config_file or "the options")
+        config = config.located(Path(config_file).parent) if config_file else config
         schema = _schema(config, Roles(**roles), schema_file, config_file)
         return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))
 

@@ -99,6 +99,6 @@ def _with_names(text: str, names: Mapping[str, str]) -> str:
     """The text with each key replaced; without its section only where an underscore shows that it is no plain word."""
     for path, name in names.items():
         key = path.split(".")[1]
-        bare = rf"|(?<![\w.-]){key}\b" if "_" in key else ""
+        bare = rf"|(?<![\w.`-]){key}\b" if "_" in key else ""
         text = re.sub(rf"\b{re.escape(path)}\b{bare}", name, text)
     return text

@@ -1,6 +1,8 @@
 """Text, JSON and tensors of a run folder, written whole or not at all, read with errors that name the file."""
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -66,6 +68,22 @@ def _with_sorted_header(content: bytes) -> tuple[bytes, memoryview]:
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-len(text) % 8)  # as the format has it, for values that are mapped
     return len(text).to_bytes(8, "little") + text, memoryview(content)[8 + size :]
+
+
+def take_file(source: Path, path: Path) -> None:
+    """Let a file stand at `path` too: as the same file where the file system can, else as a copy.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    try:
+        os.link(source, path)
+    except OSError:
+        try:
+            with written_whole(path) as unfinished:
+                shutil.copyfile(source, unfinished)
+        except OSError as failure:
+            raise cannot_write(path, failure) from None
 
 
 def read_text(path: Path) -> str:

@@ -36,6 +36,7 @@ def train(
     runs_dir: str | Path = "runs",
     name: str | None = None,
     progress: Progress | None = None,
+    table: Path | None = None,
 ) -> FinishedRun:
     """Train as configured and leave a finished run folder.
 
@@ -45,6 +46,7 @@ def train(
         runs_dir: where run folders stand.
         name: of the run; by default the time.
         progress: receives the reports; by default nobody.
+        table: the one Parquet file of the configuration, if the run folder is to hold it.
 
     Raises:
         UserError: data, schema, configuration or run folder cannot be used; the loss became non-finite.
@@ -52,7 +54,10 @@ def train(
     """
     accelerator_for(config.training)  # refuses a device that is not there before anything is written
     progress = progress or Silent()
-    data = load_data(config.data, config.model, schema, reading=progress.reading)
+    # Prepared rows are kept by the path of their file, which the run's own has not yet.
+    settings = config.data if table is None else config.data.model_copy(update={"cache": False})
+    data = load_data(settings, config.model, schema, reading=progress.reading)
+    config = config if table is None else config.with_own_table()
     refuse_constant_columns(data)
     if config.model.seasonal_difference:
         raise ConfigError(
@@ -73,7 +78,9 @@ def train(
     if config.training.checkpoint_mode == "auto":
         config, reason = decide_mode(config, data.preprocessing.group_sizes(data.schema))
         progress.note(reason)
-    folder = RunFolder.create(runs_dir, name, lambda new: new.write_setup(config, data.declared, data.preprocessing))
+    folder = RunFolder.create(
+        runs_dir, name, lambda new: new.write_setup(config, data.declared, data.preprocessing, table)
+    )
     with folder.held():
         return FinishedRun(folder, RunPhases(config, data, fitted, folder, progress, None).finish())
 
@@ -139,11 +146,12 @@ def quantize(
     """
     weights = run.load_fp32_model().state_dict()
     data = load_data_of(run)
+    config = config if run.table is None else config.with_own_table()
     config = config.with_products(config.quantization.products_at(config.model.hidden))
     refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
 
     def write(new: RunFolder) -> None:
-        new.write_setup(config, data.declared, data.preprocessing)
+        new.write_setup(config, data.declared, data.preprocessing, run.table)
         new.write_weights(FP32, weights)
 
     folder = RunFolder.create(runs_dir, name, write)

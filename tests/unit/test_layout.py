@@ -32,6 +32,7 @@ ARROWS = {
     "profiling": {"checkpointing", "config", "data", "model", "quantization", "runs"},
     "training": {"checkpointing", "config", "data", "evaluation", "model", "profiling", "quantization", "runs"},
     "export": {"config", "data", "evaluation", "model", "quantization", "runs"},
+    "api": {"cli", "config", "data", "export", "report", "runs", "training"},
     "cli": {"checkpointing", "config", "data", "evaluation", "export", "profiling", "report", "runs", "training"},
 }
 
