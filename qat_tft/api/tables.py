@@ -200,13 +200,14 @@ def _first_line(text: str) -> str:
 def _groups(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows, many together, in the types in which they are stored."""
     waiting: list[pa.RecordBatch] = []
+    size = 0
     for batch in _batches(reader):
         columns = [_stored(*pair) for pair in zip(batch.columns, schema.types, strict=True)]
         waiting.append(pa.RecordBatch.from_arrays(columns, schema=schema))
-        enough = sum(one.num_rows for one in waiting) >= _GROUP_ROWS
-        if enough or sum(one.nbytes for one in waiting) >= _GROUP_BYTES:
+        size += waiting[-1].nbytes
+        if size >= _GROUP_BYTES:
             yield pa.Table.from_batches(waiting, schema)
-            waiting = []
+            waiting, size = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting, schema)
 

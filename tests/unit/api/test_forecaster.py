@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from qat_tft import Forecaster
+from qat_tft.api import recipe
 from qat_tft.cli.app import main
 from qat_tft.data.reading import parquet
 from qat_tft.errors import ConfigError, DataError, RunFolderError, SchemaError
@@ -109,7 +110,9 @@ def test_a_run_with_its_own_rows_can_be_moved_and_its_configuration_trains_again
     moved = copytree(fitted.run, tmp_path / "elsewhere")
     there = Forecaster.load(moved)
     assert there.backtest(max_windows=3)["source"] == str(moved / layout.TABLE)
-    assert there.backtest(plants(), max_windows=3)["models"] == there.backtest(max_windows=3)["models"]
+    elsewhere = there.backtest(plants(), max_windows=3)
+    assert elsewhere["models"] == there.backtest(max_windows=3)["models"]
+    assert elsewhere["source"] == "the table given as `data`"
     again = ["train", "--config", str(moved / layout.CONFIG), "--runs-dir", str(tmp_path), "--name", "again"]
     assert main([*again, "--epochs", "0", "--no-cache"]) == 0
     assert RunFolder(tmp_path / "again").load_config().data.parquet_files == (str(moved / layout.TABLE),)
@@ -141,6 +144,8 @@ def test_a_backtest_is_the_object_that_the_command_prints(
 ) -> None:
     assert main(["backtest", str(fitted.run), "--stride", "9", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(fitted.backtest(stride=9)))
+    with pytest.raises(ConfigError, match="`stride` is 0"):
+        fitted.backtest(stride=0)
     with pytest.raises(ConfigError, match=r"`since` .* is not before `until`"):
         fitted.backtest(since="1970-01-10", until="1970-01-09")
 
@@ -188,6 +193,29 @@ def test_a_refusal_names_arguments_and_the_table_and_leaves_nothing(
         forecaster(tmp_path / "runs", **changes).fit(plants(), name=name)
     assert str(tmp_path / "runs" / ".table") not in str(caught.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_pandas_index_without_a_name_is_told_of_before_training(tmp_path: Path) -> None:
+    indexed = plants().rename_columns({"time": "__index_level_0__"}).replace_schema_metadata({b"pandas": b"{}"})
+    with pytest.raises(SchemaError, match=r"the table: there is no column 'time'.*call reset_index\(\)"):
+        forecaster(tmp_path).fit(indexed)
+
+
+def test_settings_of_a_file_are_called_as_they_stand_there(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text("[model]\nhidden = 4\n[training]\nepochs = 0\n")
+    with pytest.raises(ConfigError, match=r"my\.toml: `heads` 3 must divide model\.hidden 4"):
+        Forecaster(heads=3, config=tmp_path / "my.toml")
+    given = {name: value for name, value in SETTINGS.items() if name not in ("hidden", "epochs")}
+    one = Forecaster(**ROLES, **given, config=tmp_path / "my.toml", runs_dir=tmp_path).fit(plants())
+    config = RunFolder(one.run).load_config()
+    assert (config.model.hidden, config.training.epochs, config.model.heads) == (4, 0, 2)
+
+
+def test_a_run_that_asks_for_its_integer_file_is_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    exported = []
+    monkeypatch.setattr(recipe, "export_run", lambda run, *, int8: exported.append((run.name, int8)))
+    forecaster(tmp_path, epochs=0, use_qat=True, qat_epochs=0, use_int8=True).fit(plants(), name="mine")
+    assert exported == [("mine", True)]
 
 
 def test_a_schema_is_given_whole_or_as_a_file_and_roles_go_over_it(tmp_path: Path) -> None:

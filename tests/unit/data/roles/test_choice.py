@@ -51,6 +51,13 @@ def test_options_alone_are_a_schema_with_kinds_from_types_and_suffixes(data: str
     )
 
 
+def test_names_of_a_list_are_taken_as_they_are(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"t": [1], "y": [1.0], "wind, m/s": [1.0], " a": [1]}), tmp_path / "odd.parquet")
+    found = choose_schema([f"{tmp_path}/odd.parquet"], Roles("t", ["y"], observed=["wind, m/s", " a:category"]), None)
+    assert found is not None
+    assert found.schema == Schema(time="t", target="y", observed=Columns(real=("wind, m/s",), category=(" a",)))
+
+
 @pytest.mark.parametrize(
     ("name", "toml", "roles", "expected", "note"),
     [
