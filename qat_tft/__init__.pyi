@@ -1,3 +1,4 @@
+from .api.forecaster import Forecaster as Forecaster
 from .checkpointing.recompute import CheckpointRunner as CheckpointRunner
 from .checkpointing.recompute import runner_for as runner_for
 from .config.run import RunConfig as RunConfig

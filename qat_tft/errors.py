@@ -1,7 +1,7 @@
 """The one error tree: what a user did wrong has an exit code, everything else is a bug or a failed check."""
 
 import errno
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 _FAILING = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)  # a disk that is full or broken
@@ -73,10 +73,24 @@ class UserError(QatTftError):
         sentences = [message]
         if self.allowed:
             sentences.append(f"Allowed: {self.allowed}")
-        if self.next_step:
-            sentences.append(self.next_step)
-        sentences += _ways_out(self.ways, options, further=bool(self.next_step))
-        return " ".join(_with_full_stop(sentence) for sentence in sentences)
+        return _text([*sentences, *self._steps(options)])
+
+    def reworded(self, words: Callable[[str], str], options: Collection[str], *, trainer: str) -> "UserError":
+        """Return the error of the same kind whose parts are put into other words.
+
+        Args:
+            words: puts a part into other words.
+            options: what the caller can go by of the ways; they become part of the next step.
+            trainer: who trains a model for the others.
+        """
+        next_step = _text(self._steps(options, trainer))
+        return type(self)(
+            words(self.what), where=words(self.where), allowed=words(self.allowed), next_step=words(next_step)
+        )
+
+    def _steps(self, options: Collection[str], trainer: str = "`qat-tft train`") -> list[str]:
+        first = [self.next_step] if self.next_step else []
+        return first + _ways_out(self.ways, options, trainer, further=bool(first))
 
 
 class DataError(UserError):
@@ -181,15 +195,19 @@ def _rebuild(
     return kind(what, where=where, allowed=allowed, next_step=next_step, ways=ways)
 
 
-def _ways_out(ways: Sequence[Way], options: Collection[str], *, further: bool) -> list[str]:
+def _ways_out(ways: Sequence[Way], options: Collection[str], trainer: str, *, further: bool) -> list[str]:
     here = " or ".join(way.what for way in ways if way.option in options)
     anew = " or ".join(way.what for way in ways if way.option not in options and way.by_training)
-    sentences = [here, f"train anew: `qat-tft train` can {anew}" if anew else ""]
+    sentences = [here, f"train anew: {trainer} can {anew}" if anew else ""]
     return [_capitalized(f"or {one}" if further or (here and one != here) else one) for one in sentences if one]
 
 
 def _capitalized(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
+
+
+def _text(sentences: Sequence[str]) -> str:
+    return " ".join(_with_full_stop(sentence) for sentence in sentences)
 
 
 def _with_full_stop(sentence: str) -> str:

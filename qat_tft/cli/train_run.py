@@ -11,11 +11,10 @@ from rich.console import RenderableType
 from qat_tft import ranks
 from qat_tft.cli import console
 from qat_tft.cli.display.training_progress import TrainingDisplay
-from qat_tft.cli.options.roles import Roles, choose_schema
-from qat_tft.cli.options.settings import configuration, every_setting, naming_options
+from qat_tft.config.names import configuration, every_setting, naming_options
 from qat_tft.config.run import RunConfig, demo_settings, read_config_file
-from qat_tft.data.reading.files.url import is_url
-from qat_tft.data.sample.samples import embedded_rentals, schema_path
+from qat_tft.data.roles.choice import Roles, choose_schema, schema_beside
+from qat_tft.data.sample.samples import embedded_rentals
 from qat_tft.errors import ConfigError
 from qat_tft.export.build.export_report import ExportResult
 from qat_tft.export.build.run_export import export_run
@@ -69,6 +68,7 @@ def start(
         console.note(f"No --parquet-file: embedded bike rentals, with {_listed(base)} unless given")
     with naming_options(given if config_file else every_setting()):
         config = configuration(given, base, where=config_file or "the options")
+        config = config.located(Path(config_file).parent) if config_file else config
         schema = _schema(config, Roles(**roles), schema_file, config_file)
         return _shown(lambda display: job.train(config, schema, runs_dir=runs_dir, name=name, progress=display))
 
@@ -134,10 +134,7 @@ def _listed(settings: dict[str, dict[str, Any]]) -> str:
 
 def _schema(config: RunConfig, roles: Roles, schema_file: str | None, config_file: str | None) -> Schema | None:
     files = config.data.parquet_files or (str(embedded_rentals()[0]),)
-    beside = [Path(config_file).with_name("schema.toml")] if config_file else []
-    beside += [] if is_url(files[0]) else [schema_path(Path(files[0]))]
-    found = Path(schema_file) if schema_file else next((path for path in beside if path.is_file()), None)
-    chosen = choose_schema(files, roles, found)
+    chosen = choose_schema(files, roles, Path(schema_file) if schema_file else schema_beside(files, config_file))
     if chosen is None:
         return None
     if config.data.parquet_files or roles.given:

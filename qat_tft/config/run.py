@@ -17,6 +17,9 @@ from qat_tft.model.forms import SelectionForm
 from qat_tft.quantization.products import Products
 from qat_tft.texts import parse_toml, read_text
 
+OWN_TABLE = "training-data.parquet"
+"""What the configuration of a run calls its data where they stand in its own folder, which may be moved."""
+
 DEMO: dict[str, dict[str, Any]] = {
     "data": {"validation_from": "2012-10-12", "test_from": "2012-12-11"},
     "model": {"history": 168},
@@ -101,6 +104,17 @@ class RunConfig(Section):
         if isinstance(data, dict) and isinstance(values["model"], dict):
             values["model"].setdefault("normalize", data.pop("standardize", "series"))
         return cls.checked(values, where=where)
+
+    def with_own_table(self) -> Self:
+        """Return the same configuration with data that stand in the run's own folder."""
+        return self._with("data", parquet_files=(OWN_TABLE,))
+
+    def located(self, folder: Path) -> Self:
+        """Return the same configuration with the path of the data, if they stand in this folder of a run."""
+        own = folder / OWN_TABLE
+        if self.data.parquet_files != (OWN_TABLE,) or not own.is_file():
+            return self
+        return self._with("data", parquet_files=(str(own),))
 
     def with_frame(self, *, linear_path: PathChoice, scale_input: bool) -> Self:
         """Return the same configuration with what stands around the network decided on."""

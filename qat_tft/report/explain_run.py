@@ -119,7 +119,7 @@ class ExplanationReport:
 def explain_run(
     run: RunFolder,
     *,
-    files: Sequence[Path] = (),
+    files: Sequence[str | Path] = (),
     model: WeightsKind | None = None,
     detail: Detail = "all",
     most: int = MOST_WINDOWS,

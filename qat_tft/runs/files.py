@@ -1,6 +1,8 @@
 """Text, JSON and tensors of a run folder, written whole or not at all, read with errors that name the file."""
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -42,17 +44,46 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor], *, kind: str, **header: str) -> None:
     """Write a safetensors file whose header names our format and the kind of its content.
 
+    Equal arguments give equal bytes.
+
     Raises:
         RunFolderError: the file system refuses.
     """
     plain = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
     # save_file would make a temporary file of its own, which nobody could tell from another's and remove.
-    content = save(plain, metadata={"format": FORMAT, "kind": kind, **header})
+    head, values = _with_sorted_header(save(plain, metadata={"format": FORMAT, "kind": kind, **header}))
     try:
-        with written_whole(path) as unfinished:
-            unfinished.write_bytes(content)
+        with written_whole(path) as unfinished, unfinished.open("wb") as file:
+            file.write(head)
+            file.write(values)
     except OSError as failure:
         raise cannot_write(path, failure) from None
+
+
+def _with_sorted_header(content: bytes) -> tuple[bytes, memoryview]:
+    """Return the header of a safetensors file, whose texts the library writes in a random order, and its values."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + size])
+    header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)  # as the format has it, for values that are mapped
+    return len(text).to_bytes(8, "little") + text, memoryview(content)[8 + size :]
+
+
+def take_file(source: Path, path: Path) -> None:
+    """Let a file stand at `path` too: as the same file where the file system can, else as a copy.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    try:
+        os.link(source, path)
+    except OSError:
+        try:
+            with written_whole(path) as unfinished:
+                shutil.copyfile(source, unfinished)
+        except OSError as failure:
+            raise cannot_write(path, failure) from None
 
 
 def read_text(path: Path) -> str:

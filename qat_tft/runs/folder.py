@@ -154,8 +154,18 @@ class RunFolder:
         """
         self.path = lifecycle.finish(self.path)
 
-    def write_setup(self, config: RunConfig, schema: Schema, preprocessing: Preprocessing) -> None:
-        """Write what is known before the first step: config.toml, schema.toml, preprocessing.json."""
+    @property
+    def table(self) -> Path | None:
+        """The data where they stand in this folder; None where the run reads files from elsewhere."""
+        path = self.path / layout.TABLE
+        return path if path.is_file() else None
+
+    def write_setup(
+        self, config: RunConfig, schema: Schema, preprocessing: Preprocessing, table: Path | None = None
+    ) -> None:
+        """Write what is known before the first step: config.toml, schema.toml, preprocessing.json and own data."""
+        if table is not None:
+            files.take_file(table, self.path / layout.TABLE)
         self.write_config(config)
         files.write_text(self.path / layout.SCHEMA, schema.to_toml())
         files.write_json(self.path / layout.PREPROCESSING, preprocessing.to_json())
@@ -178,12 +188,12 @@ class RunFolder:
         files.write_json(self.path / layout.CHECK, report)
 
     def load_config(self) -> RunConfig:
-        """Return the run's configuration.
+        """Return the run's configuration, with the path of its data where they stand in its folder.
 
         Raises:
             RunFolderError: config.toml is missing or not a configuration of this version.
         """
-        return _parsed(self.path / layout.CONFIG, RunConfig.from_run)
+        return _parsed(self.path / layout.CONFIG, RunConfig.from_run).located(self.path)
 
     def load_schema(self) -> Schema:
         """Return the run's schema.
@@ -253,7 +263,9 @@ class RunFolder:
         return (self.weights_file("qat")).exists()
 
     def write_config(self, config: RunConfig) -> None:
-        """Write config.toml anew."""
+        """Write config.toml anew; it names no folder of the run's own, which is renamed and may be moved."""
+        if config.data.parquet_files == (str(self.path / layout.TABLE),):
+            config = config.with_own_table()
         files.write_text(self.path / layout.CONFIG, config.to_toml())
 
     def load_qat_model(self, *, every_layer: bool = False) -> QATTemporalFusionTransformer:

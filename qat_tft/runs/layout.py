@@ -2,6 +2,8 @@
 
 from typing import Literal, get_args
 
+from qat_tft.config.run import OWN_TABLE
+
 LATEST = "latest"
 """File beside the run folders that names the newest finished run."""
 UNFINISHED = ".unfinished"
@@ -12,6 +14,8 @@ FileKind = Literal["fp32", "int8", "int4", "int2"]
 
 CONFIG = "config.toml"
 SCHEMA = "schema.toml"
+TABLE = OWN_TABLE
+"""The data, where they were a table in memory."""
 PREPROCESSING = "preprocessing.json"
 WEIGHTS: dict[WeightsKind, str] = {"fp32": "fp32.safetensors", "qat": "qat.safetensors"}
 STATE = "state.safetensors"

@@ -50,7 +50,11 @@ def begin(root: Path, name: str | None, write: Callable[[Path], None]) -> Path:
 def _refuse_taken(path: Path) -> None:
     final = final_path(path)
     if path.exists() or final.exists():
-        state, way_on = ("an unfinished", f", or --resume {final.name}") if path.exists() else ("a finished", "")
+        state, way_on = (
+            ("an unfinished", f", or finish it with `qat-tft train --resume {final.name}`")
+            if path.exists()
+            else ("a finished", "")
+        )
         raise RunFolderError(
             f"{state} run of that name already exists", where=str(final), next_step=f"Choose another --name{way_on}"
         )

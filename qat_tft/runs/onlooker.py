@@ -35,7 +35,9 @@ class OnlookersFolder(RunFolder):
         """Where this rank may keep what the teacher says of its own windows."""
         return self.path / f"{layout.TEACHER}.{ranks.rank()}"
 
-    def write_setup(self, config: RunConfig, schema: Schema, preprocessing: Preprocessing) -> None:
+    def write_setup(
+        self, config: RunConfig, schema: Schema, preprocessing: Preprocessing, table: Path | None = None
+    ) -> None:
         """Leave it to rank 0."""
 
     def write_config(self, config: RunConfig) -> None:

@@ -47,6 +47,7 @@ def train(
     runs_dir: str | Path = "runs",
     name: str | None = None,
     progress: Progress | None = None,
+    table: Path | None = None,
 ) -> FinishedRun:
     """Train as configured and leave a finished run folder.
 
@@ -56,6 +57,7 @@ def train(
         runs_dir: where run folders stand.
         name: of the run; by default the time.
         progress: receives the reports; by default nobody.
+        table: the one Parquet file of the configuration, if the run folder is to hold it.
 
     Raises:
         UserError: data, schema, configuration or run folder cannot be used; the loss became non-finite.
@@ -68,11 +70,14 @@ def train(
     require_same_options(config, schema)
     with ranks.together():
         refuse_idle_ranks(config.training.batch_size)
-        data = load_data(config.data, config.model, schema, reading=progress.reading)
+        # Prepared rows are kept by the path of their file, which the run's own has not yet.
+        settings = config.data if table is None else config.data.model_copy(update={"cache": False})
+        data = load_data(settings, config.model, schema, reading=progress.reading)
+        config = config if table is None else config.with_own_table()
         fitted, config = _decided(config, data, progress)
     config = agreed(config)
     require_same_rows(data)
-    folder = begin(runs_dir, name, lambda new: new.write_setup(config, data.declared, data.preprocessing))
+    folder = begin(runs_dir, name, lambda new: new.write_setup(config, data.declared, data.preprocessing, table))
     with folder.held():
         return FinishedRun(folder, RunPhases(config, data, fitted, folder, progress, None).finish())
 
@@ -192,12 +197,13 @@ def quantize(
         refuse_idle_ranks(config.training.batch_size)
         weights = run.load_fp32_model().state_dict()
         data = load_data_of(run)
+        config = config if run.table is None else config.with_own_table()
         config = config.with_products(config.quantization.products_at(config.model.hidden))
         refuse_unknown_layers(config, data.preprocessing.group_sizes(data.schema))
     require_same_rows(data)
 
     def write(new: RunFolder) -> None:
-        new.write_setup(config, data.declared, data.preprocessing)
+        new.write_setup(config, data.declared, data.preprocessing, run.table)
         new.write_weights(FP32, weights)
 
     folder = begin(runs_dir, name, write)

@@ -35,6 +35,7 @@ ARROWS = {
     "training": {"checkpointing", "config", "data", "evaluation", "model", "profiling", "quantization", "runs"},
     "export": {"config", "data", "evaluation", "model", "quantization", "runs"},
     "__main__": {"cli"},
+    "api": {"cli", "config", "data", "export", "report", "runs", "training"},
     "cli": {"checkpointing", "config", "data", "evaluation", "export", "profiling", "report", "runs", "training"},
 }
 

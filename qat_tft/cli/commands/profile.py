@@ -6,8 +6,9 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options.common import Json
-from qat_tft.cli.options.settings import naming_options, option_for
+from qat_tft.cli.options.settings import option_for
 from qat_tft.cli.options.shape import OPTIONS, Shape, with_shape
+from qat_tft.config.names import naming_options
 
 
 @with_shape

@@ -6,7 +6,8 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options.common import Json, Run, RunsDir
-from qat_tft.cli.options.settings import Given, with_settings
+from qat_tft.cli.options.settings import with_settings
+from qat_tft.config.names import Given
 from qat_tft.profiling.heap import merge_freed_blocks
 
 

@@ -6,8 +6,9 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options.common import json_option, runs_dir_option
-from qat_tft.cli.options.settings import Given, with_settings
+from qat_tft.cli.options.settings import with_settings
 from qat_tft.config.data import DataConfig
+from qat_tft.config.names import Given
 from qat_tft.errors import ConfigError
 from qat_tft.profiling.heap import merge_freed_blocks
 

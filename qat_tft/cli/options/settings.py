@@ -1,9 +1,7 @@
 """Command line options that stand for settings of the configuration: help and defaults come from there."""
 
 import inspect
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
 from types import UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
@@ -13,64 +11,9 @@ from pydantic import BeforeValidator
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from qat_tft.config.fields import Metavar, Section, choices
-from qat_tft.config.run import RunConfig
+from qat_tft.config.fields import Metavar, choices
+from qat_tft.config.names import NO, Given, every_setting, flag_of, name_of, section_called
 from qat_tft.errors import ConfigError
-
-_NO = "--no-"
-
-Given = dict[str, Any]
-"""Settings that were given as options, by path."""
-
-
-def flag_of(path: str) -> str:
-    """Return the option that stands for a setting: `training.batch_size` is `--batch-size`."""
-    section, key = path.split(".")
-    return _section(section).flags.get(key, f"--{key.replace('_', '-')}")
-
-
-def name_of(path: str) -> str:
-    """Return the parameter of a command that stands for a setting: `training.batch_size` is `batch_size`."""
-    return flag_of(path).removeprefix("--").replace("-", "_")
-
-
-def every_setting() -> tuple[str, ...]:
-    """Return section and key of every setting that there is."""
-    return tuple(f"{name}.{key}" for name in RunConfig.model_fields for key in _section(name).model_fields)
-
-
-@contextmanager
-def naming_options(paths: Iterable[str], *, file: str = "") -> Iterator[None]:
-    """Let an error about these settings name their options, as the user typed them.
-
-    Args:
-        paths: section and key of each setting.
-        file: where the other settings come from; left out of an error that names nothing but options.
-
-    Raises:
-        ConfigError: the one from within, reworded.
-    """
-    flags = {path: flag_of(path) for path in paths}
-    try:
-        yield
-    except ConfigError as error:
-        what, allowed, next_step = (_with_flags(part, flags) for part in (error.what, error.allowed, error.next_step))
-        where = _with_flags(error.where, flags)
-        if where == file and what != error.what and not _KEY.search(what):
-            where = ""
-        raise ConfigError(what, where=where, allowed=allowed, next_step=next_step) from None
-
-
-_KEY = re.compile(rf"\b({'|'.join(RunConfig.model_fields)})\.[a-z_]+")
-
-
-def _with_flags(text: str, flags: Mapping[str, str]) -> str:
-    """The text with each key replaced; without its section only where an underscore shows that it is no plain word."""
-    for path, flag in flags.items():
-        key = path.split(".")[1]
-        bare = rf"|(?<![\w.-]){key}\b" if "_" in key else ""
-        text = re.sub(rf"\b{re.escape(path)}\b{bare}", flag, text)
-    return text
 
 
 def with_options(
@@ -121,7 +64,7 @@ def with_settings(
 
     def used(values: dict[str, Any]) -> Given:
         given = {names[name]: value for name, value in values.items() if value is not None}
-        turned_off = {path for path, value in given.items() if flag_of(path).startswith(_NO) and value}
+        turned_off = {path for path, value in given.items() if flag_of(path).startswith(NO) and value}
         return {path: path not in turned_off and value for path, value in given.items()}
 
     return with_options("given", [_parameter(path) for path in paths], used, at_top=1)
@@ -146,7 +89,7 @@ def option_for(path: str, *, show_default: bool = False) -> Any:
     return typer.Option(
         flag_of(path),
         help=_sentence(f"{field.description}"),
-        rich_help_panel=_section(path.split(".")[0]).title,
+        rich_help_panel=section_called(path.split(".")[0]).title,
         metavar=_metavar(field.annotation, field.metadata),
         show_default=show_default,
     )
@@ -158,12 +101,13 @@ def choices_of(path: str) -> str:
 
 
 def _with_option() -> list[str]:
-    return [path for path in every_setting() if path.split(".")[1] not in _section(path.split(".")[0]).only_in_files]
+    split = {path: path.split(".") for path in every_setting()}
+    return [path for path, (section, key) in split.items() if key not in section_called(section).only_in_files]
 
 
 def _parameter(path: str) -> inspect.Parameter:
     field = _field(path)
-    turned_off = flag_of(path).startswith(_NO)
+    turned_off = flag_of(path).startswith(NO)
     text = escape(_sentence(f"do not {field.description}" if turned_off else f"{field.description}"))
     if field.default not in (None, ()) and not turned_off:
         text = rf"{text} [dim]\[default: {escape(_shown(field.default))}][/dim]"
@@ -171,7 +115,7 @@ def _parameter(path: str) -> inspect.Parameter:
         flag_of(path),
         help=text,
         show_default=False,
-        rich_help_panel=_section(path.split(".")[0]).title,
+        rich_help_panel=section_called(path.split(".")[0]).title,
         metavar=_metavar(field.annotation, field.metadata),
     )
     kind = _option_type(field.annotation, field.metadata)
@@ -217,23 +161,7 @@ def _sentence(text: str) -> str:
 
 def _field(path: str) -> FieldInfo:
     section, key = path.split(".")
-    return _section(section).model_fields[key]
-
-
-def configuration(given: dict[str, Any], base: dict[str, Any], *, where: str) -> RunConfig:
-    """Return the configuration of a file's nested values with the given settings, by path, put over them.
-
-    Raises:
-        ConfigError: an unknown key or an impossible value.
-    """
-    values = {name: dict(part) if isinstance(part, dict) else part for name, part in base.items()}
-    for path, value in given.items():
-        section, key = path.split(".")
-        part = values.setdefault(section, {})
-        if isinstance(part, dict):
-            part[key] = value
-    with naming_options(given, file=where):
-        return RunConfig.checked(values, where=where)
+    return section_called(section).model_fields[key]
 
 
 def share(text: str | None, option: str) -> float | None:
@@ -251,13 +179,6 @@ def share(text: str | None, option: str) -> float | None:
     if not 0.0 <= value < float("inf"):
         raise ConfigError(f"{option} {text} is not a share", allowed="a number of at least 0, such as 0.005 or 0.5%")
     return value
-
-
-def _section(name: str) -> type[Section]:
-    section = RunConfig.model_fields[name].annotation
-    assert isinstance(section, type)
-    assert issubclass(section, Section)
-    return section
 
 
 def _shown(value: object) -> str:

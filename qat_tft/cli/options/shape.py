@@ -7,8 +7,9 @@ from typing import Any, Self
 
 import typer
 
-from qat_tft.cli.options.settings import Given, configuration, keyword, name_of, option_of, with_options
+from qat_tft.cli.options.settings import keyword, option_of, with_options
 from qat_tft.config.model import ModelConfig
+from qat_tft.config.names import Given, configuration, name_of
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
 from qat_tft.schema import GroupSize, Schema
@@ -153,7 +154,7 @@ def _of_counts(counts: dict[str, int | None]) -> Groups:
 
 
 def _of_data(config: RunConfig, files: list[str], schema_file: str | None) -> Groups:
-    from qat_tft.cli.options.roles import Roles, choose_schema
+    from qat_tft.data.roles.choice import Roles, choose_schema
     from qat_tft.data.sample.samples import schema_path
     from qat_tft.runs.data import load_data
 

@@ -21,6 +21,34 @@ def test_tensors_and_header_come_back(tmp_path):
     assert [entry.name for entry in tmp_path.iterdir()] == [path.name]
 
 
+def test_equal_tensors_are_equal_files(tmp_path):
+    tensors, written = {"b": torch.arange(3.0), "ä": torch.ones(2, 2, dtype=torch.int8)}, set()
+    for _ in range(20):
+        files.write_tensors(tmp_path / "weights", tensors, kind="fp32", one="1", other="ü")
+        written.add((tmp_path / "weights").read_bytes())
+    assert len(written) == 1
+    found, header = files.read_tensors(tmp_path / "weights", kind="fp32")
+    assert header == {"format": "qat-tft", "kind": "fp32", "one": "1", "other": "ü"}
+    assert all(torch.equal(found[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_file_is_taken_where_there_are_no_links_too(tmp_path, monkeypatch):
+    (tmp_path / "source").write_bytes(b"rows")
+    files.take_file(tmp_path / "source", tmp_path / "linked")
+    assert (tmp_path / "linked").samefile(tmp_path / "source")
+    monkeypatch.setattr(os, "link", refuse)
+    files.take_file(tmp_path / "source", tmp_path / "copied")
+    assert (tmp_path / "copied").read_bytes() == b"rows"
+    assert not (tmp_path / "copied").samefile(tmp_path / "source")
+    with pytest.raises(RunFolderError, match="cannot write"):
+        files.take_file(tmp_path / "nothing", tmp_path / "lost")
+    assert not (tmp_path / "lost").exists()
+
+
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
+
+
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)], ids=["shared", "private"])
 def test_a_tensor_file_may_be_read_by_whom_the_umask_lets(tmp_path, mask, mode):
     before = os.umask(mask)

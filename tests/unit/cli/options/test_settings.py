@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from qat_tft.cli.app import main
-from qat_tft.cli.options.settings import choices_of, configuration, every_setting, flag_of, naming_options
+from qat_tft.cli.options.settings import choices_of
+from qat_tft.config.names import configuration, every_setting, flag_of, naming_options
 from qat_tft.config.run import RunConfig
 from qat_tft.errors import ConfigError
 from qat_tft.quantization.scheme import TARGETS

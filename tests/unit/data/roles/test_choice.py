@@ -1,4 +1,4 @@
-"""Options go over a schema file or over field metadata, and the note says what came from where."""
+"""Named roles go over a schema file or over field metadata, and the note says what came from where."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from qat_tft.cli.options.roles import ChosenSchema, Roles, choose_schema
+from qat_tft.data.roles.choice import ChosenSchema, Roles, choose_schema
 from qat_tft.data.roles.field_metadata import with_declared_roles
 from qat_tft.errors import SchemaError
 from qat_tft.schema import Columns, Schema
@@ -49,6 +49,13 @@ def test_options_alone_are_a_schema_with_kinds_from_types_and_suffixes(data: str
         known=Columns(category=("hour",)),
         observed=Columns(real=("wind",), category=("sky",)),
     )
+
+
+def test_names_of_a_list_are_taken_as_they_are(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"t": [1], "y": [1.0], "wind, m/s": [1.0], " a": [1]}), tmp_path / "odd.parquet")
+    found = choose_schema([f"{tmp_path}/odd.parquet"], Roles("t", ["y"], observed=["wind, m/s", " a:category"]), None)
+    assert found is not None
+    assert found.schema == Schema(time="t", target="y", observed=Columns(real=("wind, m/s",), category=(" a",)))
 
 
 @pytest.mark.parametrize(

@@ -1,32 +1,37 @@
-"""Which column is what: role options over a schema file over the data's field metadata, and a note that says so."""
+"""Which column is what: named roles over a schema over the data's field metadata, and a note that says so."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qat_tft.data.reading.files.url import is_url
 from qat_tft.data.reading.source import Source, open_source
 from qat_tft.data.roles.field_metadata import declared_schema, kind_of
 from qat_tft.data.roles.partial_schema import PartialSchema
+from qat_tft.data.sample.samples import schema_path
 from qat_tft.errors import SchemaError
 from qat_tft.schema import Columns, Kind, Schema
+
+Named = str | Sequence[str]
+"""Columns, in one text separated by commas or one by one, each perhaps with `:real` or `:category`."""
 
 _FIELD_METADATA = "the field metadata of the data"
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The role options as given: one column, or comma-separated columns, each perhaps with `:real` or `:category`."""
+    """The roles as options of the command line or arguments in Python name them."""
 
-    time: str | None = None
-    target: str | None = None
-    id: str | None = None
-    static: str | None = None
-    known: str | None = None
-    observed: str | None = None
+    time: Named | None = None
+    target: Named | None = None
+    id: Named | None = None
+    static: Named | None = None
+    known: Named | None = None
+    observed: Named | None = None
 
     @property
     def given(self) -> bool:
-        """Whether any role option was used."""
+        """Whether any role was named."""
         return any(value is not None for value in vars(self).values())
 
     def parsed(self, source: Source) -> PartialSchema:
@@ -53,28 +58,27 @@ class ChosenSchema:
     note: str
 
 
-def choose_schema(files: Sequence[str], roles: Roles, schema_file: Path | None) -> ChosenSchema | None:
-    """Return the schema that options, a schema file and field metadata make together; None where there is none.
+def choose_schema(files: Sequence[str], roles: Roles, schema: Schema | Path | None) -> ChosenSchema | None:
+    """Return the schema that named roles, a schema and field metadata make together; None where there is none.
 
-    A schema file stands for all roles, so that field metadata count only without one. Options replace the roles
-    that they name, see `PartialSchema.over`.
+    A schema stands for all roles, so that field metadata count only without one. Named roles replace those of the
+    schema, see `PartialSchema.over`.
 
     Args:
         files: the data.
-        roles: the role options.
-        schema_file: the schema file, if there is one.
+        roles: the named roles.
+        schema: the schema or its file, if there is one.
 
     Raises:
         SchemaError: a schema cannot be read, the roles do not go together, or a column is not in the file.
         DataError: the data cannot be read.
     """
-    if schema_file is not None and not roles.given:
-        return ChosenSchema(Schema.read(schema_file), f"Schema: {schema_file}")
+    origin = "the schema given" if isinstance(schema, Schema) else str(schema or _FIELD_METADATA)
+    whole = Schema.read(schema) if isinstance(schema, Path) else schema
+    if whole is not None and not roles.given:
+        return ChosenSchema(whole, f"Schema: {origin}")
     source = open_source(files[0] if len(files) == 1 else list(files))
-    if schema_file is None:
-        base, origin = declared_schema(source), _FIELD_METADATA
-    else:
-        base, origin = PartialSchema.of(Schema.read(schema_file)), str(schema_file)
+    base = declared_schema(source) if whole is None else PartialSchema.of(whole)
     if not roles.given:
         return None if base is None else ChosenSchema(base.complete(where=source.label), f"Schema: {origin}")
     given = roles.parsed(source)
@@ -84,6 +88,13 @@ def choose_schema(files: Sequence[str], roles: Roles, schema_file: Path | None) 
     return ChosenSchema(merged.complete(where=source.label), _note(given, base, merged, origin))
 
 
+def schema_beside(files: Sequence[str], config_file: str | Path | None) -> Path | None:
+    """Return the schema file that stands beside a configuration file or beside the first of the data; None without."""
+    beside = [Path(config_file).with_name("schema.toml")] if config_file else []
+    beside += [] if is_url(files[0]) else [schema_path(Path(files[0]))]
+    return next((path for path in beside if path.is_file()), None)
+
+
 def _note(given: PartialSchema, base: PartialSchema, merged: PartialSchema, origin: str) -> str:
     options = ", ".join(f"--{role}" for role in given.given)
     dropped = sorted(base.columns - merged.columns)
@@ -91,28 +102,30 @@ def _note(given: PartialSchema, base: PartialSchema, merged: PartialSchema, orig
     return f"Schema: {origin}, with {options} over it{left_out}"
 
 
-def _one(role: str, text: str | None) -> str | None:
-    if text is None:
+def _one(role: str, named: Named | None) -> str | None:
+    if named is None:
         return None
-    names = _names(text)
+    names = _names(named)
     if len(names) != 1:
         raise SchemaError(
-            f"--{role} names {len(names)} columns: {text!r}",
+            f"--{role} names {len(names)} columns: {named!r}",
             allowed="one column",
             next_step="Train one model per target." if role == "target" and names else "",
         )
     return names[0]
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
+def _names(named: Named) -> tuple[str, ...]:
+    if not isinstance(named, str):
+        return tuple(named)
+    return tuple(name.strip() for name in named.split(",") if name.strip())
 
 
-def _columns(source: Source, text: str | None) -> Columns | None:
-    if text is None:
+def _columns(source: Source, named: Named | None) -> Columns | None:
+    if named is None:
         return None
     kinds: dict[Kind, list[str]] = {Kind.REAL: [], Kind.CATEGORY: []}
-    for name in _names(text):
+    for name in _names(named):
         column, kind = _kind(source, name)
         kinds[kind].append(column)
     return Columns(real=tuple(kinds[Kind.REAL]), category=tuple(kinds[Kind.CATEGORY]))
