@@ -39,7 +39,7 @@ def make_accelerator(device: str, precision: str) -> Accelerator:
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("no CUDA device is available", where="training.device", allowed="auto, cpu")
-    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    on_cpu = training_device(device) == "cpu"
     if precision == "fp16" and on_cpu:
         raise ConfigError("fp16 needs a CUDA device", where="training.precision", allowed="fp32, bf16")
     # accelerate keeps its choice for the whole process; a later run may choose otherwise
@@ -52,6 +52,11 @@ def make_accelerator(device: str, precision: str) -> Accelerator:
             next_step="Run `qat-tft train` directly",
         )
     return accelerator
+
+
+def training_device(device: str) -> str:
+    """Return the type of the device that training takes here for "auto", "cpu" or "cuda": "cpu" or "cuda"."""
+    return "cuda" if device == "cuda" or (device == "auto" and torch.cuda.is_available()) else "cpu"
 
 
 def half_precision(precision: str, device: torch.device) -> torch.dtype:

@@ -50,7 +50,8 @@ def train(
         UserError: data, schema, configuration or run folder cannot be used; the loss became non-finite.
         Interrupted: Ctrl-C; `resume` goes on.
     """
-    accelerator_for(config.training)  # refuses a device that is not there before anything is written
+    device = accelerator_for(config.training).device  # refuses one that is not there before anything is written
+    config = config.with_selection_chunks(device.type)
     progress = progress or Silent()
     data = load_data(config.data, config.model, schema, reading=progress.reading)
     refuse_constant_columns(data)
@@ -137,6 +138,8 @@ def quantize(
         UserError: the run, its data or the configuration cannot be used.
         Interrupted: Ctrl-C; `resume` goes on.
     """
+    device = accelerator_for(config.training).device
+    config = config.with_selection_chunks(device.type).with_qat_selection_chunk(device.type)
     weights = run.load_fp32_model().state_dict()
     data = load_data_of(run)
     config = config.with_products(config.quantization.products_at(config.model.hidden))
