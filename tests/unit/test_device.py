@@ -1,9 +1,12 @@
 """The device: its peaks, what running out of memory looks like, and what this CPU can do."""
 
+import math
 import sys
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from qat_tft.device import (
     ONEDNN_FAILURES,
@@ -85,6 +88,18 @@ def test_asking_for_the_bf16_lstm_leaves_random_numbers_alone_and_agrees_with_ru
         else:
             with pytest.raises(RuntimeError, match="primitive"):
                 torch.nn.LSTM(2, 3)(torch.zeros(4, 1, 2))
+
+
+def test_asking_for_the_bf16_lstm_first_inside_a_simulation_or_a_checkpoint_gives_the_same_answer():
+    cpu_runs_bf16_lstm.cache_clear()
+    answer = cpu_runs_bf16_lstm()
+    cpu_runs_bf16_lstm.cache_clear()
+    with FakeTensorMode(), torch.device("meta"):
+        assert cpu_runs_bf16_lstm() is answer
+    cpu_runs_bf16_lstm.cache_clear()
+    weight = torch.ones(2, requires_grad=True)
+    checkpoint(lambda x: (x * cpu_runs_bf16_lstm()).exp().sum(), weight, use_reentrant=False).backward()
+    assert torch.equal(weight.grad, torch.full((2,), math.e) if answer else torch.zeros(2))
 
 
 def test_this_process_may_use_a_core():
