@@ -122,7 +122,7 @@ class ActivationQuantizer(nn.Module):
 
     def _scale_and_zero_point(self, x: Tensor, part: slice) -> tuple[Tensor, Tensor]:
         if self.phase is Phase.CALIBRATE or (self.phase is Phase.QAT and self.training):
-            self._observe(x.detach().float(), part)
+            self._observe(x.detach(), part)
         return self._part(self.scale, part), self._part(self.zero_point, part)
 
     @torch.no_grad()
@@ -132,7 +132,7 @@ class ActivationQuantizer(nn.Module):
         batches = self._part(self.batches, part)
         if self.statistics is not None:
             rows = x.flatten(1) if self.per_variable else x.reshape(1, -1)
-            self.statistics.add(torch.where(finite.view(-1, 1), rows, 0.0), part)
+            self.statistics.add(torch.where(finite.view(-1, 1), rows.float(), 0.0), part)
         else:
             weight = (batches + 1.0).reciprocal().clamp_min(AVERAGING)
             minimum, maximum = self._part(self.minimum, part), self._part(self.maximum, part)
@@ -175,12 +175,13 @@ def scale_and_zero_point(minimum: Tensor, maximum: Tensor, codes: IntegerRange) 
 
 
 def _extremes(x: Tensor, *, per_variable: bool) -> tuple[Tensor, Tensor]:
-    """Return the lowest and highest value, of the whole or per first dimension, widened to hold zero."""
+    """Return the lowest and highest value, of the whole or per first dimension, widened to hold zero, in float32."""
     if per_variable:
         rows = x.flatten(1)
         low, high = rows.amin(1), rows.amax(1)  # aminmax along a dimension takes ten times as long on the CPU
     else:
         low, high = torch.aminmax(x)
+    low, high = low.float(), high.float()
     if distributed.is_available() and distributed.is_initialized():
         distributed.all_reduce(low, distributed.ReduceOp.MIN)
         distributed.all_reduce(high, distributed.ReduceOp.MAX)

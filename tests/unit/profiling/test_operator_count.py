@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from qat_tft.config.model import ModelConfig
+from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.model.forms import variables_together
 from qat_tft.profiling.operator_count import count_operators, operators_of_step
 from qat_tft.profiling.synthetic_step import SyntheticStep
@@ -19,7 +20,8 @@ MOST = {"fp32": 1500, "qat": 4000}
 def step_in_chunks_of(device: str, selection: str, **shape: object) -> SyntheticStep:
     chunk = variables_together(selection, None, device)
     sizes = {"history": 4, "horizon": 2, "hidden": 8, "heads": 2, "knots": 5, **shape}
-    return SyntheticStep(ModelConfig(selection=selection, selection_chunk=chunk, **sizes), GROUPS)
+    model = ModelConfig(selection=selection, selection_chunk=chunk, **sizes)
+    return SyntheticStep(model, GROUPS, QuantizationConfig(products="integer"))
 
 
 def test_views_of_a_tensor_are_no_operators():
