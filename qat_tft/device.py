@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -93,6 +93,25 @@ def _runs_bf16_lstm() -> bool:
     return True
 
 
+def lstm_weights_for(device: torch.device, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return the weights of an LSTM layer as the device's kernel takes them without a copy of its own.
+
+    cuDNN wants them in one piece of memory, in the order in which torch has them, and else puts them there at each
+    call, with a warning. torch does that once for the weights of `nn.LSTM`; these are computed anew in each step.
+    """
+    return in_one_piece(weights) if device.type == "cuda" else list(weights)
+
+
+def in_one_piece(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors of the same values and number format as the first one, one after the other in one piece of memory.
+
+    Gradients pass to the tensors that were given.
+    """
+    whole = torch.cat([tensor.to(tensors[0].dtype).flatten() for tensor in tensors])
+    pieces = whole.split([tensor.numel() for tensor in tensors])
+    return [piece.view_as(tensor) for piece, tensor in zip(pieces, tensors, strict=True)]
+
+
 def is_out_of_memory(failure: BaseException) -> bool:
     """Say whether a failure means that memory ran out, on the CPU or on CUDA."""
     if isinstance(failure, MemoryError | torch.OutOfMemoryError):
@@ -101,6 +120,11 @@ def is_out_of_memory(failure: BaseException) -> bool:
         return False
     said = str(failure).strip()
     return said in ONEDNN_FAILURES or any(phrase in said for phrase in _PHRASES)
+
+
+def pinning_for(device: torch.device) -> Callable[[Tensor], Tensor] | None:
+    """Return what puts a tensor of the CPU where a device copies it from by itself; None where nothing is copied."""
+    return Tensor.pin_memory if device.type == "cuda" else None
 
 
 def release_cached_memory() -> None:

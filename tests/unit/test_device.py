@@ -15,7 +15,9 @@ from qat_tft.device import (
     forget_peak,
     free_bytes,
     half_precision,
+    in_one_piece,
     is_out_of_memory,
+    lstm_weights_for,
     make_accelerator,
     peak_process_mib,
     random_state,
@@ -66,6 +68,32 @@ def test_a_function_is_timed_by_running_it_once():
 )
 def test_only_a_shortage_is_taken_for_one(failure: Exception, expected: bool):
     assert is_out_of_memory(failure) is expected
+
+
+def test_tensors_in_one_piece_lie_one_after_the_other_and_pass_their_gradients():
+    given = [torch.randn(shape, requires_grad=True) for shape in ((8, 3), (8, 2), (8,), (8,))]
+    pieces = in_one_piece(given)
+    assert all(map(torch.equal, pieces, given))
+    places = [piece.data_ptr() for piece in pieces]
+    assert places == [places[0] + 4 * count for count in (0, 24, 40, 48)]
+    assert pieces[0].untyped_storage().nbytes() == 4 * 56
+    torch.cat([piece.flatten() for piece in pieces]).backward(torch.arange(56.0))
+    assert torch.equal(torch.cat([tensor.grad.flatten() for tensor in given]), torch.arange(56.0))
+
+
+def test_an_lstm_of_weights_in_one_piece_is_the_same_to_the_bit():
+    torch.manual_seed(0)
+    layer, x = torch.nn.LSTM(3, 2, batch_first=True), torch.randn(4, 5, 3)
+    states = [torch.randn(1, 4, 2) for _ in range(2)]
+    weights = [weight.detach().requires_grad_() for weight in layer.all_weights[0]]
+
+    def run(weights: list[torch.Tensor]) -> torch.Tensor:
+        return torch.lstm(x, states, weights, True, 1, 0.0, True, False, True)[0]
+
+    apart, together = run(weights), run(in_one_piece(weights))
+    assert torch.equal(apart, together)
+    assert all(map(torch.equal, *(torch.autograd.grad(out.square().sum(), weights) for out in (apart, together))))
+    assert all(one is other for one, other in zip(lstm_weights_for(CPU, weights), weights, strict=True))
 
 
 def test_random_numbers_go_on_from_a_kept_state():
