@@ -84,6 +84,18 @@ def cpu_runs_bf16_lstm() -> bool:
         return thread.submit(_runs_bf16_lstm).result()
 
 
+def lstm_leaves_autocast(device: torch.device) -> bool:
+    """Whether an LSTM on a device is to compute in single precision although autocast is on.
+
+    It is under bf16: on a CPU that has no such LSTM, and on a GPU, where torch's autocast runs cuDNN's LSTM in fp16
+    whatever format it is set to, and without scaled losses fp16 loses small gradients.
+    """
+    kind = device.type
+    if not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) is not torch.bfloat16:
+        return False
+    return kind != "cpu" or not cpu_runs_bf16_lstm()
+
+
 def _runs_bf16_lstm() -> bool:
     try:
         with torch.random.fork_rng(devices=()), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):

@@ -17,6 +17,7 @@ from qat_tft.device import (
     half_precision,
     in_one_piece,
     is_out_of_memory,
+    lstm_leaves_autocast,
     lstm_weights_for,
     make_accelerator,
     peak_process_mib,
@@ -128,6 +129,27 @@ def test_asking_for_the_bf16_lstm_first_inside_a_simulation_or_a_checkpoint_give
     weight = torch.ones(2, requires_grad=True)
     checkpoint(lambda x: (x * cpu_runs_bf16_lstm()).exp().sum(), weight, use_reentrant=False).backward()
     assert torch.equal(weight.grad, torch.full((2,), math.e) if answer else torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number_format", "cpu_has_it", "leaves"),
+    [
+        ("cpu", None, False, False),
+        ("cpu", torch.bfloat16, True, False),
+        ("cpu", torch.bfloat16, False, True),
+        ("cuda", None, True, False),
+        ("cuda", torch.bfloat16, True, True),
+        ("cuda", torch.float16, True, False),
+    ],
+    ids=str,
+)
+def test_lstms_compute_in_single_precision_where_bf16_would_be_none(
+    kind, number_format, cpu_has_it, leaves, monkeypatch
+):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == kind and number_format is not None)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: number_format)
+    monkeypatch.setattr("qat_tft.device.cpu_runs_bf16_lstm", lambda: cpu_has_it)
+    assert lstm_leaves_autocast(torch.device(kind)) is leaves
 
 
 def test_this_process_may_use_a_core():
