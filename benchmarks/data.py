@@ -170,7 +170,7 @@ def load(path: Path, cache: Path | None, observed: list[str], *, category: bool)
 
 def measure_loader(path: Path) -> dict[str, float]:
     """Count the windows that come in shuffled batches."""
-    from qat_tft.data.loader import batches
+    from qat_tft.data.loading.loader import batches
 
     data, _ = load(path, None, OBSERVED, category=False)
 
@@ -271,7 +271,7 @@ def measure_memory(path: Path, cache: Path) -> dict[str, float]:
     """Private memory, at its highest, while the file is read for the first time and some batches train."""
     import torch
 
-    from qat_tft.data.loader import batches
+    from qat_tft.data.loading.loader import batches
     from qat_tft.model.loss import quantile_loss
     from qat_tft.runs.build import build_model
 

@@ -6,7 +6,8 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -41,7 +42,7 @@ def make_accelerator(device: str, precision: str) -> Accelerator:
     """
     if device == "cuda" and not torch.cuda.is_available():
         raise ConfigError("no CUDA device is available", where="training.device", allowed="auto, cpu")
-    on_cpu = device == "cpu" or not torch.cuda.is_available()
+    on_cpu = training_device(device) == "cpu"
     if precision == "fp16" and on_cpu:
         raise ConfigError("fp16 needs a CUDA device", where="training.precision", allowed="fp32, bf16")
     # accelerate keeps its choice for the whole process; a later run may choose otherwise
@@ -74,6 +75,11 @@ class Later:
         return self._host.tolist()
 
 
+def training_device(device: str) -> str:
+    """Return the type of the device that training takes here for "auto", "cpu" or "cuda": "cpu" or "cuda"."""
+    return "cuda" if device == "cuda" or (device == "auto" and torch.cuda.is_available()) else "cpu"
+
+
 def half_precision(precision: str, device: torch.device) -> torch.dtype:
     """Return the 16-bit format that stands for `precision` on a device; on the CPU fp16 counts as bf16, as wide."""
     return torch.float16 if precision == "fp16" and device.type == "cuda" else torch.bfloat16
@@ -92,12 +98,50 @@ def cpu_runs_bf16_lstm() -> bool:
 
     It is asked by running one: what a CPU's flags promise is not what a build of oneDNN offers.
     """
+    # In a thread of its own: a checkpointed segment that asks first would take the tensors for its own and miss them in
+    # its recompute, and a simulated step would answer for oneDNN.
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(_runs_bf16_lstm).result()
+
+
+def lstm_leaves_autocast(device: torch.device) -> bool:
+    """Whether an LSTM on a device is to compute in single precision although autocast is on.
+
+    It is under bf16: on a CPU that has no such LSTM, and on a GPU, where torch's autocast runs cuDNN's LSTM in fp16
+    whatever format it is set to, and without scaled losses fp16 loses small gradients.
+    """
+    kind = device.type
+    if not torch.is_autocast_enabled(kind) or torch.get_autocast_dtype(kind) is not torch.bfloat16:
+        return False
+    return kind != "cpu" or not cpu_runs_bf16_lstm()
+
+
+def _runs_bf16_lstm() -> bool:
     try:
         with torch.random.fork_rng(devices=()), torch.enable_grad(), torch.autocast("cpu", torch.bfloat16):
             torch.nn.LSTM(1, 1)(torch.zeros(1, 1, 1))[0].sum().backward()
     except RuntimeError:
         return False
     return True
+
+
+def lstm_weights_for(device: torch.device, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return the weights of an LSTM layer as the device's kernel takes them without a copy of its own.
+
+    cuDNN wants them in one piece of memory, in the order in which torch has them, and else puts them there at each
+    call, with a warning. torch does that once for the weights of `nn.LSTM`; these are computed anew in each step.
+    """
+    return in_one_piece(weights) if device.type == "cuda" else list(weights)
+
+
+def in_one_piece(tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Return tensors of the same values and number format as the first one, one after the other in one piece of memory.
+
+    Gradients pass to the tensors that were given.
+    """
+    whole = torch.cat([tensor.to(tensors[0].dtype).flatten() for tensor in tensors])
+    pieces = whole.split([tensor.numel() for tensor in tensors])
+    return [piece.view_as(tensor) for piece, tensor in zip(pieces, tensors, strict=True)]
 
 
 def is_out_of_memory(failure: BaseException) -> bool:
@@ -108,6 +152,11 @@ def is_out_of_memory(failure: BaseException) -> bool:
         return False
     said = str(failure).strip()
     return said in ONEDNN_FAILURES or any(phrase in said for phrase in _PHRASES)
+
+
+def pinning_for(device: torch.device) -> Callable[[Tensor], Tensor] | None:
+    """Return what puts a tensor of the CPU where a device copies it from by itself; None where nothing is copied."""
+    return Tensor.pin_memory if device.type == "cuda" else None
 
 
 def release_cached_memory() -> None:

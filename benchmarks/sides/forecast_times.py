@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from qat_tft.checkpointing.recompute import runner_for
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.compare import window_inputs
 from qat_tft.export.verify.measures import interleaved_medians

@@ -39,7 +39,7 @@ class ModelConfig(Section):
         description="knots of each real variable in tabulated selection",
     )
     selection_chunk: PositiveInt | None = Field(
-        default=None, description="variables a selection network computes at once; none: what suits its form"
+        default=None, description="variables a selection network computes at once; none: what suits form and device"
     )
 
     normalize: Normalization = Field(
@@ -85,5 +85,5 @@ class ModelConfig(Section):
 
     @property
     def variables_together(self) -> int:
-        """How many variables a selection network computes at once."""
+        """How many variables a selection network computes at once; where it is not decided, as on a CPU."""
         return variables_together(self.selection, self.selection_chunk)

@@ -31,7 +31,7 @@ class QuantizationConfig(Section):
 
     title: ClassVar = "Quantization"
     flags: ClassVar = {"target": "--target-profile"}
-    only_in_files: ClassVar = frozenset({"calibration_batches", "frozen"})
+    only_in_files: ClassVar = frozenset({"calibration_batches", "frozen", "qat_selection_chunk"})
 
     use_qat: bool = Field(default=False, description="add quantization-aware training after the floating-point epochs")
     use_int8: bool = Field(default=False, description="also export the INT8 ONNX file at the end")
@@ -51,6 +51,11 @@ class QuantizationConfig(Section):
     )
     qat_selection: SelectionForm | None = Field(
         default=None, description="selection networks in QAT and in the INT8 file: tabulated or exact; none: as trained"
+    )
+    qat_selection_chunk: PositiveInt | None = Field(
+        default=None,
+        description="where qat_selection differs from selection, variables that its networks compute at once; none: as "
+        "selection_chunk, or what suits form and device",
     )
     qat_epochs: Count = Field(default=3, description="quantization-aware epochs; 0: calibration only (PTQ)")
     qat_learning_rate: float | None = Field(

@@ -13,7 +13,7 @@ from qat_tft.config.model import ModelConfig, PathChoice
 from qat_tft.config.quantization import QuantizationConfig
 from qat_tft.config.training import ModeName, TrainingConfig
 from qat_tft.errors import ConfigError
-from qat_tft.model.forms import SelectionForm
+from qat_tft.model.forms import SelectionForm, variables_together
 from qat_tft.quantization.products import Products
 from qat_tft.texts import parse_toml, read_text
 
@@ -124,7 +124,7 @@ class RunConfig(Section):
         """Return the same configuration with other settings of quantization, by path, and QAT on.
 
         What earlier settings led to is decided anew unless it is given too: bits of layers where the bits of all are
-        given, the form of the products, and the calibrator.
+        given, the form of the products, the chunk of another form of selection, and the calibrator.
 
         Raises:
             ConfigError: as `checked`.
@@ -132,6 +132,7 @@ class RunConfig(Section):
         values = self.model_dump(mode="python", exclude_none=True)
         own = {path.partition(".")[2]: value for path, value in given.items()}
         anew: dict[str, Any] = {"use_qat": True, "use_int8": False, "products": "auto", "calibrator": "auto"}
+        anew["qat_selection_chunk"] = None
         if "weight_bits" in own:
             anew["layer_bits"] = ()
         values["quantization"] = {**values["quantization"], **anew, **own}
@@ -146,6 +147,26 @@ class RunConfig(Section):
     def qat_learning_rate(self) -> float:
         """The peak learning rate of quantization-aware training."""
         return self.quantization.qat_learning_rate or self.training.learning_rate / 2
+
+    def with_selection_chunks(self, device: str) -> Self:
+        """Return the same configuration with the chunks of selection networks that are not set decided for a device.
+
+        From then on they are settings like others: a run that goes on elsewhere computes in the same chunks.
+
+        Args:
+            device: its type, as torch names it.
+        """
+        if self.model.selection_chunk is not None:
+            return self
+        chunk = variables_together(self.model.selection, None, device)
+        return self._with("model", selection_chunk=chunk).with_qat_selection_chunk(device)
+
+    def with_qat_selection_chunk(self, device: str) -> Self:
+        """Return the same configuration with the chunk decided for QAT where that selects in a form of its own."""
+        if self.qat_selection == self.model.selection or self.quantization.qat_selection_chunk is not None:
+            return self
+        chunk = variables_together(self.qat_selection, None, device)
+        return self._with("quantization", qat_selection_chunk=chunk)
 
     def with_products(self, products: Products) -> Self:
         """Return the same configuration with the form of the products decided on."""

@@ -47,13 +47,14 @@ class Batch(NamedTuple):
 
     def to(self, device: torch.device) -> "Batch":
         """The batch with every tensor on a device."""
-        return self._each(lambda tensor: tensor.to(device, non_blocking=True))
+        return self.each(lambda tensor: tensor.to(device, non_blocking=True))
 
     def windows(self, which: slice | torch.Tensor) -> "Batch":
         """Some of the windows: a slice of them, or those at int64 indices."""
-        return self._each(lambda tensor: tensor[which])
+        return self.each(lambda tensor: tensor[which])
 
-    def _each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Batch":
+    def each(self, change: Callable[[torch.Tensor], torch.Tensor]) -> "Batch":
+        """The batch with every tensor changed."""
         return Batch(
             change(self.static),
             change(self.historical),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from qat_tft.device import cpu_runs_bf16_lstm
+from qat_tft.device import lstm_leaves_autocast
 from qat_tft.model.layers import uniform_parameter
 
 
@@ -26,10 +26,10 @@ class Recurrence(nn.Module):
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return outputs [B, T, H] and the last hidden and cell state [B, H] for x [B, T, H].
 
-        Under bf16 autocast on a CPU without such a kernel it computes in single precision.
+        Under bf16 autocast it computes in single precision where there is no LSTM in bf16 (`lstm_leaves_autocast`).
         """
-        if x.device.type == "cpu" and torch.is_autocast_enabled("cpu") and not cpu_runs_bf16_lstm():
-            with torch.autocast("cpu", enabled=False):
+        if lstm_leaves_autocast(x.device):
+            with torch.autocast(x.device.type, enabled=False):
                 return self._run(x.float(), hidden.float(), cell.float())
         return self._run(x, hidden, cell)
 

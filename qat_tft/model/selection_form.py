@@ -26,7 +26,7 @@ def in_form(
         model: it is not changed.
         form: of the copy.
         knots: of each real variable of a tabulated network.
-        chunk: variables computed together; None: what suits the form.
+        chunk: variables computed together; None: what suits the form on a CPU.
     """
     copied = copy.deepcopy(model)
     together = variables_together(form, chunk)

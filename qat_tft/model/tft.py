@@ -49,7 +49,7 @@ class TemporalFusionTransformer(nn.Module):
         encoder_layers: GRNs stacked after each selection network; 0 is exactly the paper.
         selection: "tabulated" computes each variable's GRN at knots, "exact" at every row.
         knots: knots of each real variable where the selection is tabulated.
-        selection_chunk: variables that a selection network computes together; None: what suits its form.
+        selection_chunk: variables that a selection network computes together; None: what suits its form on a CPU.
 
     Raises:
         ValueError: a size is not positive, `heads` does not divide `hidden`, there is no historical column, no form of

@@ -133,6 +133,7 @@ def make_profile(
         ConfigError: the device or number format is not there.
     """
     device = accelerator_for(config.training).device.type
+    config = config.with_selection_chunks(device)
     simulator = StepSimulator(config.model, groups, config.quantization, config.training.precision)
     batch = config.training.batch_size
     rows = rows_of(("fp32", "qat") if config.quantization.use_qat else ("fp32",), own)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from qat_tft.device import lstm_weights_for
 from qat_tft.quantization.layers import IntegerInput, code_range, decomposed
 from qat_tft.quantization.ranges import ActivationQuantizer
 from qat_tft.quantization.scheme import Scheme
@@ -89,5 +90,6 @@ class IntegerLSTM(nn.Module):
 
 def run_lstm(x: Tensor, states: States, weights: list[Tensor], training: bool) -> tuple[Tensor, States]:
     """Return torch's LSTM of x [B, T, H] with weights in its order: input, recurrent, and their two biases."""
+    weights = lstm_weights_for(x.device, weights)
     outputs, hidden, cell = torch.lstm(x, states, weights, True, 1, 0.0, training, False, True)
     return outputs, (hidden, cell)

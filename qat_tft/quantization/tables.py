@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from qat_tft.model.tabulated import Table
-from qat_tft.quantization.fake_quant import fake_quantize_weight, weight_scale
+from qat_tft.quantization.fake_quant import fake_quantize_rows, weight_scale
 from qat_tft.quantization.layers import code_range, decomposed
 from qat_tft.quantization.ranges import Phase
 from qat_tft.quantization.weights import STORED
@@ -40,7 +40,7 @@ class QuantizedTable(Table):
         if rows.dtype is torch.float64:
             codes, scale = table_codes(rows)
             return codes.float() * scale.unsqueeze(-1)
-        return fake_quantize_weight(rows, STORED)
+        return fake_quantize_rows(rows, STORED)
 
     def frozen(self, rows: Tensor) -> nn.Module:
         """Return the table of integers for rows [R, H] in double precision."""

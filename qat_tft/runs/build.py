@@ -155,7 +155,8 @@ def configured_qat_model(
         ConfigError: as `build_qat_model`.
     """
     if settings.qat_selection not in (None, shape.selection):
-        model = in_form(model, settings.qat_selection, knots=shape.knots, chunk=shape.selection_chunk)
+        chunk = settings.qat_selection_chunk or shape.selection_chunk
+        model = in_form(model, settings.qat_selection, knots=shape.knots, chunk=chunk)
     return build_qat_model(
         model,
         settings.target,

@@ -9,7 +9,7 @@ import torch
 
 from qat_tft import ranks
 from qat_tft.config.run import RunConfig
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
 from qat_tft.evaluation.window_forecasts import even_indices, validation_loss

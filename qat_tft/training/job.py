@@ -63,7 +63,8 @@ def train(
         UserError: data, schema, configuration or run folder cannot be used; the loss became non-finite.
         Interrupted: Ctrl-C; `resume` goes on.
     """
-    accelerator_for(config.training)  # refuses a device that is not there before anything is written
+    device = accelerator_for(config.training).device  # refuses one that is not there before anything is written
+    config = config.with_selection_chunks(device.type)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
         return _gone_on(begun, progress)
@@ -188,7 +189,8 @@ def quantize(
         UserError: the run, its data or the configuration cannot be used.
         Interrupted: Ctrl-C; `resume` goes on.
     """
-    accelerator_for(config.training)
+    device = accelerator_for(config.training).device
+    config = config.with_selection_chunks(device.type).with_qat_selection_chunk(device.type)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
         return _gone_on(begun, progress)

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from qat_tft import ranks
 from qat_tft.config.training import TrainingConfig
-from qat_tft.data.loader import batches, mixed_seed
+from qat_tft.data.loading.loader import batches, mixed_seed
+from qat_tft.data.loading.prefetch import prefetched
 from qat_tft.data.windows import Batch, Windows
 from qat_tft.device import is_out_of_memory, peak_process_mib, restore_random_state
 from qat_tft.errors import LostRankError, NonFiniteLossError, OutOfMemoryError, RunFolderError
@@ -204,6 +205,7 @@ class Phase:
         drawn: Iterator[Batch] = islice(loaded, self.batches_per_epoch - skip)
         if (teach := self.plan.teach) is not None:
             drawn = (teach(batch, draw.indices) for batch, draw in zip(drawn, loaded.plan(), strict=False))
+        drawn = prefetched(drawn, self.context.accelerator.device)
         return _grouped(drawn, config.accumulation)
 
     def _advance(self, made: StepUnderWay, rate: float, speed: float) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from qat_tft.config.run import RunConfig
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.data.scaling import Scaling
 from qat_tft.device import forget_peak, is_out_of_memory
 from qat_tft.model.selection_form import selection_sqnr

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from qat_tft import ranks
 from qat_tft.config.training import TrainingConfig
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.data.reading.storage import allocate
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch, Windows

@@ -73,7 +73,12 @@ def test_a_model_trained_exact_is_tabulated_for_qat_and_its_file_proven(data, tm
     (said,) = [note for note in notes.said if note.startswith("The selection networks, trained exact, are tabulated")]
     assert float(said.split()[-2]) > 40, "dB"
     assert type(run.load_fp32_model().historical_selection) is VariableSelection
-    assert type(run.load_qat_model().model.historical_selection) is TabulatedSelection
+    tabulated = run.load_qat_model().model.historical_selection
+    assert type(tabulated) is TabulatedSelection
+    config = run.load_config()
+    assert config.model.selection_chunk == 4, "what suits exact selection on a CPU, recorded"
+    assert config.quantization.qat_selection_chunk == 32, "and what suits tables"
+    assert tabulated.rows == 32 * 33
     export_run(run, int8=True)
     assert "model.historical_selection.table.codes" in names_in(run.onnx_file("int8"))
     assert not any("table.rows" in name for name in names_in(run.onnx_file("fp32")))

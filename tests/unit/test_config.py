@@ -139,6 +139,36 @@ def test_a_split_that_is_given_replaces_the_whole_split_of_the_demo(setting):
     assert left == {section: settings for section, settings in DEMO.items() if section != "data"}
 
 
+@pytest.mark.parametrize(
+    ("selection", "device", "chunk"),
+    [("tabulated", "cpu", 32), ("exact", "cpu", 4), ("tabulated", "cuda", 128), ("exact", "cuda", 32)],
+)
+def test_selections_compute_in_chunks_that_suit_the_device_a_run_starts_on(selection, device, chunk):
+    started = RunConfig.checked({"model": {"selection": selection}}, where="the test").with_selection_chunks(device)
+    assert started.model.selection_chunk == started.model.variables_together == chunk
+    assert started.quantization.qat_selection_chunk is None
+    loaded = RunConfig.from_run(started.to_toml())
+    for other in ("cpu", "cuda"):
+        assert loaded.with_selection_chunks(other) == loaded, "what was decided once holds wherever the run goes on"
+
+
+def test_a_chunk_that_is_given_holds_on_every_device_and_for_every_form():
+    values = {"model": {"selection": "exact", "selection_chunk": 7}, "quantization": {"qat_selection": "tabulated"}}
+    config = RunConfig.checked(values, where="the test")
+    assert config.with_selection_chunks("cuda") == config
+    assert config.model.variables_together == 7
+
+
+@pytest.mark.parametrize(("device", "exact", "tabulated"), [("cpu", 4, 32), ("cuda", 32, 128)])
+def test_qat_in_another_form_has_a_chunk_of_its_own(device, exact, tabulated):
+    values = {"model": {"selection": "exact"}, "quantization": {"qat_selection": "tabulated"}}
+    config = RunConfig.checked(values, where="the test").with_selection_chunks(device)
+    assert (config.model.selection_chunk, config.quantization.qat_selection_chunk) == (exact, tabulated)
+    anew = config.requantized({"quantization.qat_selection": "exact"}, where="the test")
+    assert anew.with_qat_selection_chunk("cuda").quantization.qat_selection_chunk is None
+    assert anew.model.selection_chunk == exact
+
+
 def test_a_missing_configuration_file_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"nothing\.toml"):
         read_config_file(tmp_path / "nothing.toml")

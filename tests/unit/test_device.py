@@ -1,9 +1,12 @@
 """The device: its peaks, what running out of memory looks like, and what this CPU can do."""
 
+import math
 import sys
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.checkpoint import checkpoint
 
 from qat_tft.device import (
     ONEDNN_FAILURES,
@@ -12,7 +15,10 @@ from qat_tft.device import (
     forget_peak,
     free_bytes,
     half_precision,
+    in_one_piece,
     is_out_of_memory,
+    lstm_leaves_autocast,
+    lstm_weights_for,
     make_accelerator,
     peak_process_mib,
     random_state,
@@ -65,6 +71,32 @@ def test_only_a_shortage_is_taken_for_one(failure: Exception, expected: bool):
     assert is_out_of_memory(failure) is expected
 
 
+def test_tensors_in_one_piece_lie_one_after_the_other_and_pass_their_gradients():
+    given = [torch.randn(shape, requires_grad=True) for shape in ((8, 3), (8, 2), (8,), (8,))]
+    pieces = in_one_piece(given)
+    assert all(map(torch.equal, pieces, given))
+    places = [piece.data_ptr() for piece in pieces]
+    assert places == [places[0] + 4 * count for count in (0, 24, 40, 48)]
+    assert pieces[0].untyped_storage().nbytes() == 4 * 56
+    torch.cat([piece.flatten() for piece in pieces]).backward(torch.arange(56.0))
+    assert torch.equal(torch.cat([tensor.grad.flatten() for tensor in given]), torch.arange(56.0))
+
+
+def test_an_lstm_of_weights_in_one_piece_is_the_same_to_the_bit():
+    torch.manual_seed(0)
+    layer, x = torch.nn.LSTM(3, 2, batch_first=True), torch.randn(4, 5, 3)
+    states = [torch.randn(1, 4, 2) for _ in range(2)]
+    weights = [weight.detach().requires_grad_() for weight in layer.all_weights[0]]
+
+    def run(weights: list[torch.Tensor]) -> torch.Tensor:
+        return torch.lstm(x, states, weights, True, 1, 0.0, True, False, True)[0]
+
+    apart, together = run(weights), run(in_one_piece(weights))
+    assert torch.equal(apart, together)
+    assert all(map(torch.equal, *(torch.autograd.grad(out.square().sum(), weights) for out in (apart, together))))
+    assert all(one is other for one, other in zip(lstm_weights_for(CPU, weights), weights, strict=True))
+
+
 def test_random_numbers_go_on_from_a_kept_state():
     state = random_state()
     first = torch.randn(3)
@@ -85,6 +117,39 @@ def test_asking_for_the_bf16_lstm_leaves_random_numbers_alone_and_agrees_with_ru
         else:
             with pytest.raises(RuntimeError, match="primitive"):
                 torch.nn.LSTM(2, 3)(torch.zeros(4, 1, 2))
+
+
+def test_asking_for_the_bf16_lstm_first_inside_a_simulation_or_a_checkpoint_gives_the_same_answer():
+    cpu_runs_bf16_lstm.cache_clear()
+    answer = cpu_runs_bf16_lstm()
+    cpu_runs_bf16_lstm.cache_clear()
+    with FakeTensorMode(), torch.device("meta"):
+        assert cpu_runs_bf16_lstm() is answer
+    cpu_runs_bf16_lstm.cache_clear()
+    weight = torch.ones(2, requires_grad=True)
+    checkpoint(lambda x: (x * cpu_runs_bf16_lstm()).exp().sum(), weight, use_reentrant=False).backward()
+    assert torch.equal(weight.grad, torch.full((2,), math.e) if answer else torch.zeros(2))
+
+
+@pytest.mark.parametrize(
+    ("kind", "number_format", "cpu_has_it", "leaves"),
+    [
+        ("cpu", None, False, False),
+        ("cpu", torch.bfloat16, True, False),
+        ("cpu", torch.bfloat16, False, True),
+        ("cuda", None, True, False),
+        ("cuda", torch.bfloat16, True, True),
+        ("cuda", torch.float16, True, False),
+    ],
+    ids=str,
+)
+def test_lstms_compute_in_single_precision_where_bf16_would_be_none(
+    kind, number_format, cpu_has_it, leaves, monkeypatch
+):
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda device: device == kind and number_format is not None)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda device: number_format)
+    monkeypatch.setattr("qat_tft.device.cpu_runs_bf16_lstm", lambda: cpu_has_it)
+    assert lstm_leaves_autocast(torch.device(kind)) is leaves
 
 
 def test_this_process_may_use_a_core():

@@ -6,6 +6,7 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options.common import Json
+from qat_tft.cli.options.settings import option_for
 from qat_tft.cli.options.shape import Shape, with_shape
 
 
@@ -22,19 +23,24 @@ def plan(
             metavar="AMOUNT",
         ),
     ] = None,
+    device: Annotated[str, option_for("training.device", show_default=True)] = "auto",
     json: Json = False,
 ) -> None:
     """Simulate a training step and show the memory and extra time of each checkpoint mode.
 
     Nothing is trained and no GPU is needed. Without options it plans the tft225 shape: 5 static, 210 observed and
-    10 known columns, all numeric.
+    10 known columns, all numeric. Selections compute as many variables at once as training does on the device: auto is
+    a GPU for the GPUs of the default, and for a --memory-budget what training takes here.
     """
-    config = shape.config()
+    config = shape.config(device=device)
     from qat_tft.checkpointing.budget import parse_memory
+    from qat_tft.device import training_device
     from qat_tft.profiling.memory_plan import make_plan
     from qat_tft.profiling.mode_search import GPU_BUDGETS, require_room_for_weights
     from qat_tft.profiling.step_simulator import workload_of
 
+    planned_for = "cuda" if device == "auto" and memory_budget is None else training_device(device)
+    config = config.with_selection_chunks(planned_for)
     budgets = (parse_memory(memory_budget, where="--memory-budget"),) if memory_budget is not None else GPU_BUDGETS
     workload = workload_of(config, shape.groups(config))
     if memory_budget is not None:

@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qat_tft.data import loader
-from qat_tft.data.loader import batches
+from qat_tft.data.loading import loader
+from qat_tft.data.loading.loader import batches
+from qat_tft.data.loading.shuffle import Permutation
 from qat_tft.data.panel import Panel
-from qat_tft.data.shuffle import Permutation
 from qat_tft.data.time.kind import TimeKind
 from qat_tft.data.windows import Windows
 from qat_tft.schema import Schema

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.data.panel import Panel
 from qat_tft.data.preprocessing import Preprocessing
 from qat_tft.data.reading.parquet import read_panel

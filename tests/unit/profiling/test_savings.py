@@ -3,7 +3,7 @@
 import torch
 
 from qat_tft.checkpointing.segments import segments_of
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.profiling import savings
 from qat_tft.profiling.savings import Savings, measure_savings
 from qat_tft.runs.build import build_model

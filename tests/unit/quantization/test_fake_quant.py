@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from qat_tft.quantization.fake_quant import fake_quantize, fake_quantize_weight, weight_scale
+from qat_tft.profiling.operator_count import count_operators
+from qat_tft.quantization.fake_quant import fake_quantize, fake_quantize_rows, fake_quantize_weight, weight_scale
 from qat_tft.quantization.scheme import IntegerRange
 
 UINT8, SEVEN_BITS = IntegerRange(0, 255), IntegerRange(-64, 63)
@@ -78,6 +79,40 @@ def test_half_precision_is_rounded_in_single_precision():
     ours = fake_quantize(x, *arguments)
     assert ours.dtype == torch.bfloat16
     assert torch.equal(ours, fake_quantize(x.float(), *arguments).bfloat16())
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("ranges", [(), (4, 1)], ids=["one range", "a range per row"])
+def test_under_autocast_numbers_are_those_of_a_conversion_afterwards_without_one(given, ranges):
+    random = torch.Generator().manual_seed(0)
+    x, gradient = torch.randn(4, 50, generator=random).to(given), torch.randn(4, 50, generator=random).bfloat16()
+    arguments = (torch.rand(ranges, generator=random) * 0.01 + 0.004, torch.full(ranges, 128.0), UINT8)
+    expected, direct = x.clone().requires_grad_(), x.clone().requires_grad_()
+    fake_quantize(expected, *arguments).backward(gradient.to(given))
+    with torch.autocast("cpu", torch.bfloat16):
+        calls = count_operators(lambda: fake_quantize(direct, *arguments).backward(gradient))
+        converted = fake_quantize(x, *arguments)
+    assert converted.dtype is torch.bfloat16
+    assert torch.equal(converted, fake_quantize(x, *arguments).bfloat16())
+    assert direct.grad.dtype is given
+    assert torch.equal(direct.grad, expected.grad)
+    assert 0 < (direct.grad == 0).sum() < x.numel(), "some codes must saturate"
+    assert "aten._to_copy.default" not in calls
+
+
+def test_under_autocast_a_weight_is_rounded_as_a_conversion_afterwards_would_have_it():
+    weight = torch.randn(3, 40, generator=torch.Generator().manual_seed(0))
+    with torch.autocast("cpu", torch.bfloat16):
+        calls = count_operators(lambda: fake_quantize_weight(weight, SEVEN_BITS))
+        converted, rows = fake_quantize_weight(weight, SEVEN_BITS), fake_quantize_rows(weight, SEVEN_BITS)
+    assert "aten._to_copy.default" not in calls
+    assert converted.dtype is torch.bfloat16
+    assert torch.equal(converted, fake_quantize_weight(weight, SEVEN_BITS).bfloat16())
+    assert torch.equal(rows, fake_quantize_weight(weight, SEVEN_BITS)), "rows of tables go into no product"
+    trained = weight.requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        fake_quantize_weight(trained, SEVEN_BITS).sum().backward()
+    assert torch.equal(trained.grad, torch.ones(3, 40))
 
 
 def test_weight_codes_stay_inside_and_reach_the_top_of_their_range():

@@ -125,3 +125,13 @@ def test_activations_that_are_all_zero_stay_zero_and_are_a_fault():
     module.phase = Phase.FROZEN
     assert torch.equal(module(torch.zeros(4)), torch.zeros(4))
     assert "a range of zero width" in module.fault
+
+
+def test_half_precision_has_the_range_that_its_numbers_have_in_single_precision():
+    x = torch.randn(3, 40, generator=torch.Generator().manual_seed(0)).bfloat16()
+    for variables in (None, 3):
+        half, single = quantizer("calibrate", variables), quantizer("calibrate", variables)
+        half(x)
+        single(x.float())
+        assert buffers(half).keys() == buffers(single).keys()
+        assert not moved(half, buffers(single))

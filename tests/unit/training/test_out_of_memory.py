@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from qat_tft.checkpointing.segments import SEGMENTS, run_directly, segments_of
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.device import is_out_of_memory
 from qat_tft.errors import HiddenStateError, OutOfMemoryError, SpentProcessError, TornUpdateError
 from qat_tft.model.loss import loss_of

@@ -10,7 +10,7 @@ import torch
 
 from qat_tft.checkpointing.recompute import runner_for
 from qat_tft.config.run import RunConfig
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.device import make_accelerator
 from qat_tft.errors import RunFolderError
 from qat_tft.model.loss import distance, loss_of, quantile_loss

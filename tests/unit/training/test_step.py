@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from qat_tft.checkpointing.segments import run_directly
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.window_forecasts import validation_loss

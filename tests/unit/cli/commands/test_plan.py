@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 
 from qat_tft.checkpointing.segments import Mode
 from qat_tft.cli.app import main
@@ -49,6 +50,31 @@ def test_a_plan_for_data_takes_its_columns_from_them(
     assert main(["plan", "--parquet-file", data, "--json"]) == 0
     assert main(["plan", "--json"]) == 0
     assert seen == {(5, 220, 10)}
+
+
+@pytest.mark.parametrize(
+    ("words", "chunk"),
+    [
+        pytest.param(["--device", "cpu"], 4, id="a CPU"),
+        pytest.param(["--device", "cuda"], 32, id="a GPU"),
+        pytest.param([], 32, id="usual GPUs"),
+        pytest.param(["--memory-budget", "9GB", "--device", "cuda"], 32, id="a GPU of another size"),
+        pytest.param(["--memory-budget", "9GB"], 32 if torch.cuda.is_available() else 4, id="training here"),
+        pytest.param(["--device", "cuda", "--selection-chunk", "6"], 6, id="a given chunk"),
+    ],
+)
+def test_a_plan_computes_in_the_chunks_that_training_on_the_device_would_take(
+    words: list[str], chunk: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = set()
+
+    def noting(self: StepSimulator, kind: str, mode: str, batch: int, **rest: object) -> Footprint:
+        seen.add(self.shape.variables_together)
+        return formula(self, kind, mode, batch)
+
+    monkeypatch.setattr(StepSimulator, "__call__", noting)
+    assert main(["plan", "--selection", "exact", *words, "--json"]) == 0
+    assert seen == {chunk}
 
 
 def test_a_plan_for_usual_gpus_is_shown_as_tables_of_80_columns(

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 
-from qat_tft.data.loader import batches
+from qat_tft.data.loading.loader import batches
 from qat_tft.data.panel import Panel
 from qat_tft.data.preparation import Preparation
 from qat_tft.data.preprocessing import Preprocessing

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from qat_tft.data.shuffle import Permutation
+from qat_tft.data.loading.shuffle import Permutation
 from qat_tft.data.windows import Batch, Mask, Windows
 from qat_tft.device import visible_cores
 
