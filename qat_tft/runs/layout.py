@@ -20,6 +20,14 @@ UNTIL_FINISHED = (STATE, TEACHER)
 """Files that a run needs no more once it is finished."""
 METRICS = "metrics.jsonl"
 TENSORBOARD = "tensorboard"
+TRACKING = "tracking.json"
+"""What each tracker calls the run."""
+TRACKERS = "trackers"
+"""Folder beside the run folders with the stores of trackers that hold many runs."""
+BESIDE_RUNS = (LATEST, TRACKERS)
+"""What stands beside the run folders, so that no run can be called so."""
+MLFLOW = "mlflow.db"
+TRACKIO = "trackio"
 CHECK_WINDOWS = "check_windows.safetensors"
 RESULTS = "results.json"
 ONNX: dict[FileKind, str] = {kind: f"model.{kind}.onnx" for kind in get_args(FileKind)}

@@ -127,7 +127,8 @@ def usable(name: str) -> str:
     if not is_name(name):
         raise RunFolderError(
             f"{name!r} is not a valid run name",
-            allowed=f"up to {_LONGEST_NAME} letters, digits, dots, dashes and underscores; not {LATEST!r}",
+            allowed=f"up to {_LONGEST_NAME} letters, digits, dots, dashes and underscores; "
+            f"not {' or '.join(map(repr, layout.BESIDE_RUNS))}",
             next_step="Choose another --name",
         )
     return name
@@ -135,7 +136,7 @@ def usable(name: str) -> str:
 
 def is_name(text: str) -> bool:
     """Whether a run can be called so."""
-    return bool(_NAME.fullmatch(text)) and text != LATEST and not text.endswith(UNFINISHED)
+    return bool(_NAME.fullmatch(text)) and text not in layout.BESIDE_RUNS and not text.endswith(UNFINISHED)
 
 
 def final_path(path: Path) -> Path:

@@ -14,6 +14,7 @@ from qat_tft.runs.data import load_data, load_data_of
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
+from qat_tft.tracking.tracking import require_trackers
 from qat_tft.training.constant_columns import refuse_constant_columns
 from qat_tft.training.frame_choice import fit_frame, several_series
 from qat_tft.training.phases import FP32, RunPhases
@@ -51,6 +52,7 @@ def train(
         Interrupted: Ctrl-C; `resume` goes on.
     """
     accelerator_for(config.training)  # refuses a device that is not there before anything is written
+    require_trackers(config.training.track)
     progress = progress or Silent()
     data = load_data(config.data, config.model, schema, reading=progress.reading)
     refuse_constant_columns(data)
@@ -98,6 +100,7 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
 
 def _resumed(folder: RunFolder, progress: Progress) -> FinishedRun:
     config = folder.load_config()
+    require_trackers(config.training.track)
     data = load_data_of(folder, reading=progress.reading)
     state = folder.path / layout.STATE
     saved = load_state(state) if state.exists() else None
@@ -137,6 +140,7 @@ def quantize(
         UserError: the run, its data or the configuration cannot be used.
         Interrupted: Ctrl-C; `resume` goes on.
     """
+    require_trackers(config.training.track)
     weights = run.load_fp32_model().state_dict()
     data = load_data_of(run)
     config = config.with_products(config.quantization.products_at(config.model.hidden))
