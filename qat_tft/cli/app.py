@@ -16,6 +16,7 @@ from importlib import import_module
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.options.short_help import short_help
 from qat_tft.cli.streams import standard_streams
 from qat_tft.errors import OutputError, QatTftError, UserError
 from qat_tft.profiling.heap import restart_without_block_cache
@@ -50,7 +51,8 @@ app = typer.Typer(
 
 def _register(name: str) -> None:
     function = name.replace("-", "_")
-    app.command(name)(getattr(import_module(f"qat_tft.cli.commands.{function}"), function))
+    kind, command = short_help(name, getattr(import_module(f"qat_tft.cli.commands.{function}"), function))
+    app.command(name, cls=kind)(command)
 
 
 for _name in COMMANDS:
