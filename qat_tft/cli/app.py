@@ -42,7 +42,6 @@ app = typer.Typer(
     name="qat-tft",
     help="Quantization-aware training of the Temporal Fusion Transformer, and its INT8 ONNX file.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

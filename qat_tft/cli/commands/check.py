@@ -7,6 +7,7 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options.common import Json, RunsDir
+from qat_tft.cli.options.run_names import finished_runs
 from qat_tft.errors import CheckFailed
 
 
@@ -17,7 +18,8 @@ def check(
     run: Annotated[
         str | None,
         typer.Option(
-            help="Run the file was exported from: a name or a path. Default: the folder of MODEL, else the latest."
+            help="Run the file was exported from: a name or a path. Default: the folder of MODEL, else the latest.",
+            autocompletion=finished_runs,
         ),
     ] = None,
     runs_dir: RunsDir = "runs",

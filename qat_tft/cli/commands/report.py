@@ -8,6 +8,7 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options.common import Json, Run, RunsDir
+from qat_tft.cli.options.run_names import finished_runs
 
 
 def report(
@@ -31,6 +32,7 @@ def report(
             "--compare",
             help="Two runs to put side by side instead, into compare.html of the runs folder or --out.",
             metavar="RUN RUN",
+            autocompletion=finished_runs,
         ),
     ] = None,
     opened: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,

@@ -6,6 +6,7 @@ import typer
 
 from qat_tft.cli import console
 from qat_tft.cli.options.common import json_option, runs_dir_option
+from qat_tft.cli.options.run_names import unfinished_runs
 from qat_tft.cli.options.settings import Given, with_settings
 from qat_tft.config.data import DataConfig
 from qat_tft.errors import ConfigError
@@ -22,7 +23,13 @@ def _role(name: str, what: str, *, metavar: str = "COLUMNS") -> Any:
 def train(
     *,
     name_to_resume: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="With --resume: the run to resume.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="With --resume: the run to resume.",
+            show_default=False,
+            autocompletion=unfinished_runs,
+        ),
     ] = None,
     schema: Annotated[
         str | None,

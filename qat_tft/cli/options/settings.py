@@ -149,6 +149,7 @@ def option_for(path: str, *, show_default: bool = False) -> Any:
         rich_help_panel=_section(path.split(".")[0]).title,
         metavar=_metavar(field.annotation, field.metadata),
         show_default=show_default,
+        autocompletion=_offering(field.annotation),
     )
 
 
@@ -173,6 +174,7 @@ def _parameter(path: str) -> inspect.Parameter:
         show_default=False,
         rich_help_panel=_section(path.split(".")[0]).title,
         metavar=_metavar(field.annotation, field.metadata),
+        autocompletion=_offering(field.annotation),
     )
     kind = _option_type(field.annotation, field.metadata)
     return keyword(name_of(path), kind | None, option)
@@ -190,6 +192,16 @@ def _option_type(annotation: Any, metadata: list[Any]) -> Any:
 def _metavar(annotation: Any, metadata: list[Any]) -> str | None:
     named = [one.text for one in (*metadata, *_annotations(annotation)) if isinstance(one, Metavar)]
     return named[-1] if named else "|".join(choices(annotation)) or None
+
+
+def _offering(annotation: Any) -> Callable[[str], list[str]] | None:
+    """Return what offers a shell the choices of a setting; None where it has none, so that the shell offers files."""
+    names = choices(annotation)
+
+    def offered(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete)]
+
+    return offered if names else None
 
 
 def _parts(annotation: Any) -> Iterator[Any]:
