@@ -16,6 +16,7 @@ from importlib import import_module
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.commands.runs import runs
 from qat_tft.cli.options.short_help import short_help
 from qat_tft.cli.streams import standard_streams
 from qat_tft.errors import OutputError, QatTftError, UserError
@@ -56,6 +57,7 @@ def _register(name: str) -> None:
 
 for _name in COMMANDS:
     _register(_name)
+app.add_typer(runs, name="runs")
 
 
 @app.callback()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain, count
@@ -105,6 +105,36 @@ def tidy_all(root: Path) -> None:
     """Tidy every finished run that a killed process had not yet made the latest one."""
     for state in sorted(root.glob(f"*/{layout.STATE}"), key=modified):
         tidy(state.parent)
+
+
+def latest_name(root: Path) -> str | None:
+    """Return what `latest` says; None where there is no such file."""
+    pointer = root / LATEST
+    return files.read_text(pointer).strip() if pointer.is_file() else None
+
+
+def point_latest(root: Path, *, leaving_out: Collection[Path]) -> str | None:
+    """Let `latest` name another run where it names one of some, the newest of the others; return what it names then.
+
+    Without any other finished run there is no such file, and None is returned.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    now = latest_name(root)
+    if now not in {path.name for path in leaving_out}:
+        return now
+    results = (path for path in root.glob(f"*/{layout.RESULTS}") if path.parent not in leaving_out)
+    finished = [path for path in results if is_finished(path.parent) and is_name(path.parent.name)]
+    if finished:
+        name = max(finished, key=modified).parent.name
+        files.write_text(root / LATEST, f"{name}\n")
+        return name
+    try:
+        (root / LATEST).unlink()
+    except OSError as failure:
+        raise files.cannot_write(root / LATEST, failure) from None
+    return None
 
 
 def _settle(path: Path) -> None:

@@ -9,20 +9,19 @@ import typer
 from qat_tft.runs.layout import CONFIG, UNFINISHED
 
 
-def finished_runs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the finished runs of `--runs-dir` whose names begin so; none for a path: the shell then offers files."""
-    return sorted(name for name in _names(context) if name.startswith(incomplete) and not name.endswith(UNFINISHED))
+def finished_runs(context: typer.Context) -> list[str]:
+    """Return the names of the finished runs of `--runs-dir`; where none begins as what is typed, files are offered."""
+    return sorted(name for name in _names(context) if not name.endswith(UNFINISHED))
 
 
-def unfinished_runs(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of the unfinished runs of `--runs-dir` that begin so."""
-    unfinished = (name.removesuffix(UNFINISHED) for name in _names(context) if name.endswith(UNFINISHED))
-    return sorted(name for name in unfinished if name.startswith(incomplete))
+def unfinished_runs(context: typer.Context) -> list[str]:
+    """Return the names of the unfinished runs of `--runs-dir`."""
+    return sorted(name.removesuffix(UNFINISHED) for name in _names(context) if name.endswith(UNFINISHED))
 
 
-def every_run(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the names of all runs of `--runs-dir` that begin so."""
-    return sorted([*finished_runs(context, incomplete), *unfinished_runs(context, incomplete)])
+def every_run(context: typer.Context) -> list[str]:
+    """Return the names of all runs of `--runs-dir`."""
+    return sorted(name.removesuffix(UNFINISHED) for name in _names(context))
 
 
 def _names(context: typer.Context) -> Iterable[str]:

@@ -194,14 +194,10 @@ def _metavar(annotation: Any, metadata: list[Any]) -> str | None:
     return named[-1] if named else "|".join(choices(annotation)) or None
 
 
-def _offering(annotation: Any) -> Callable[[str], list[str]] | None:
+def _offering(annotation: Any) -> Callable[[], list[str]] | None:
     """Return what offers a shell the choices of a setting; None where it has none, so that the shell offers files."""
-    names = choices(annotation)
-
-    def offered(incomplete: str) -> list[str]:
-        return [name for name in names if name.startswith(incomplete)]
-
-    return offered if names else None
+    names = list(choices(annotation))
+    return (lambda: names) if names else None
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

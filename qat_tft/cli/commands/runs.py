@@ -1,0 +1,55 @@
+"""`qat-tft runs`: the runs there are, and `qat-tft runs rm`, which removes some."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from qat_tft.cli import console
+from qat_tft.cli.options.common import Json, RunsDir, runs_dir_option
+from qat_tft.cli.options.run_names import every_run
+from qat_tft.errors import ConfigError
+
+runs = typer.Typer(invoke_without_command=True)
+
+
+@runs.callback()
+def listed(context: typer.Context, *, runs_dir: RunsDir = "runs", json: Json = False) -> None:
+    """List the runs: state, data, q-risk of FP32 and QAT beside the strongest simple forecast, check, size, age.
+
+    `qat-tft runs rm NAME` removes runs.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from qat_tft.runs.listing import list_runs
+
+    console.emit(list_runs(Path(runs_dir)), json=json)
+
+
+@runs.command("rm")
+def remove(
+    context: typer.Context,
+    *,
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Runs to remove.", autocompletion=every_run)],
+    runs_dir: Annotated[str | None, runs_dir_option()] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove runs with all their files; what trackers keep beside the runs stays.
+
+    A run that another process is writing to is refused. If the latest run goes, the newest one that is left becomes it.
+    """
+    above = context.parent.params if context.parent is not None else {}
+    json = json or bool(above.get("json"))
+    if not yes and (json or not sys.stdin.isatty()):
+        raise ConfigError("removing runs has to be confirmed, and there is no terminal to ask", next_step="Add --yes")
+    from qat_tft.runs.removal import remove_runs
+
+    root = Path(runs_dir if runs_dir is not None else above.get("runs_dir") or "runs")
+    console.emit(remove_runs(root, names, lambda paths: yes or _agreed(paths)), json=json)
+
+
+def _agreed(paths: Sequence[Path]) -> bool:
+    return typer.confirm(f"Remove {', '.join(map(str, paths))}?", err=True)
