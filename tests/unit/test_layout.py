@@ -16,7 +16,7 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 SOURCES = re.compile(r"`((?:qat_tft|export|tests|benchmarks|examples|docs)/[\w./*-]*)`")
 
 # What each room may import, besides the files that stand at the top of the package and know no room.
-LEAVES = {"errors", "atomic", "device", "durations", "lock", "plain", "schema", "temporary", "texts"}
+LEAVES = {"errors", "atomic", "device", "durations", "lock", "plain", "schema", "stages", "temporary", "texts"}
 ARROWS = {
     "device": {"errors"},
     "temporary": {"errors"},

@@ -3,14 +3,18 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json, RunsDir, runs_dir_option
 from qat_tft.cli.options.run_names import every_run
 from qat_tft.errors import ConfigError
+
+if TYPE_CHECKING:
+    from qat_tft.runs.listing import RunListing
 
 runs = typer.Typer(invoke_without_command=True)
 
@@ -25,7 +29,9 @@ def listed(context: typer.Context, *, runs_dir: RunsDir = "runs", json: Json = F
         return
     from qat_tft.runs.listing import list_runs
 
-    console.emit(list_runs(Path(runs_dir)), json=json)
+    found = list_runs(Path(runs_dir))
+    console.emit(found, json=json)
+    say_next(_after(found, runs_dir), json=json)
 
 
 @runs.command("rm")
@@ -49,6 +55,17 @@ def remove(
 
     root = Path(runs_dir if runs_dir is not None else above.get("runs_dir") or "runs")
     console.emit(remove_runs(root, names, lambda paths: yes or _agreed(paths)), json=json)
+    say_next(f"{command('runs', runs_dir=str(root))} lists those that are left", json=json)
+
+
+def _after(found: "RunListing", runs_dir: str) -> str:
+    """Say what is to be done about the newest run."""
+    if not found.runs:
+        return f"{command('train', '--use-qat', runs_dir=runs_dir)} trains one on the embedded data"
+    newest = found.runs[0]
+    if newest.state == "interrupted":
+        return f"{command('train', '--resume', newest.name, runs_dir=runs_dir)} goes on with {newest.name}"
+    return f"{command('report', '--open', run=newest.name, runs_dir=runs_dir)} shows {newest.name}"
 
 
 def _agreed(paths: Sequence[Path]) -> bool:

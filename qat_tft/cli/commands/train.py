@@ -5,6 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import say_next
 from qat_tft.cli.options.common import json_option, runs_dir_option
 from qat_tft.cli.options.run_names import unfinished_runs
 from qat_tft.cli.options.settings import Given, with_settings
@@ -94,3 +95,4 @@ def train(
     else:
         result = training.start(given, roles, schema_file=schema, config_file=config, runs_dir=runs_dir, name=name)
     console.emit(result, json=json)
+    say_next(result.next_step(runs_dir), json=json)
