@@ -1,12 +1,12 @@
 """Lengths of time as people say them."""
 
 _UNITS = ((86_400, "day", "d"), (3_600, "hour", "h"), (60, "minute", "min"), (1, "second", "s"))
-_TENTHS_BELOW = 10
+_TENTHS_BELOW = 60
 
 
 def exactly(seconds: float) -> str:
-    """Return a length of time in its largest unit and the next one: `2 min 10 s`, `3 h 5 min`, `41 s`, `0.4 s`."""
-    if seconds < _TENTHS_BELOW:
+    """Return a length of time in its largest unit and the next one: `2 min 10 s`, `3 h 5 min`, `41.2 s`."""
+    if round(seconds, 1) < _TENTHS_BELOW:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     first = next(place for place, (size, _, _) in enumerate(_UNITS) if whole >= size)

@@ -9,8 +9,8 @@ from qat_tft.durations import about, ago, exactly
     ("seconds", "text"),
     [
         (0.42, "0.4 s"),
-        (41.2, "41 s"),
-        (59.7, "1 min"),
+        (41.24, "41.2 s"),
+        (59.97, "1 min"),
         (60, "1 min"),
         (130, "2 min 10 s"),
         (3600, "1 h"),

@@ -41,7 +41,7 @@ def inspect(
     ids = None if id is None else [name.strip() for name in id.split(",") if name.strip()]
     with WorkDisplay(json=json) as shown:
         paths = file[0] if len(file) == 1 else file
-        inspection = inspect_file(paths, time=time, target=target, ids=ids, told=shown.stage)
+        inspection = inspect_file(paths, time=time, target=target, ids=ids, told=shown.part)
     written = None if write_schema is None else inspection.write_schema(write_schema)
     console.emit(inspection, json=json)
     if written is not None:

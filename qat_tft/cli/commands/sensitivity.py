@@ -52,7 +52,7 @@ def sensitivity(
 
     folder = RunFolder.find(run, runs_dir)
     with WorkDisplay(json=json) as shown:
-        found = analyse(folder, by=by.value, windows=windows, max_drop=drop, told=shown.stage, reading=shown.reading)
+        found = analyse(folder, by=by.value, windows=windows, max_drop=drop, told=shown.part, reading=shown.reading)
     console.emit(found, json=json)
     if drop is not None and found.choice is None:
         if json:  # standard output holds one object, and it says so

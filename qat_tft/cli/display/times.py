@@ -20,7 +20,8 @@ class Elapsed(ProgressColumn):
 class TimeLeft(ProgressColumn):
     """How long it will take: `about 3 minutes left`, by the mean pace; nothing before there is one.
 
-    What was done before the bar began stands in the task's field `begun`.
+    Fields of the task: `begun`, what was done before the bar began; `at`, after how many seconds something was last
+    done, if not just now; `equal`, False where its parts take so different times that no guess holds.
     """
 
     def render(self, task: Task) -> Text:
@@ -29,4 +30,8 @@ class TimeLeft(ProgressColumn):
         elapsed = task.elapsed or 0.0
         if not task.total or done <= 0 or elapsed < _BEGINNING or task.completed >= task.total:
             return Text("")
-        return Text(f"about {about(elapsed / done * (task.total - task.completed))} left")
+        if not task.fields.get("equal", True):
+            return Text("")
+        at = task.fields.get("at", elapsed)
+        left = at / done * (task.total - task.completed) - (elapsed - at)
+        return Text(f"about {about(max(left, 0.0))} left")

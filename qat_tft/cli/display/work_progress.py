@@ -1,5 +1,6 @@
 """Shows on a terminal how far a command has come; elsewhere, and beside `--json`, it is silent."""
 
+import time
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self, TypeVar
@@ -25,7 +26,7 @@ class WorkDisplay:
     def __init__(self, *, json: bool) -> None:
         self._bar: Progress | None = None
         self._task: TaskID | None = None
-        self._what = ""
+        self._unit, self._begun = "", 0.0
         if console.messages().is_terminal and not json:
             self._bar = Progress(
                 TextColumn("{task.description}"),
@@ -49,8 +50,12 @@ class WorkDisplay:
             self._bar.stop()
 
     def stage(self, what: str, done: int, total: int) -> None:
-        """Show what is being done, and how much of how much is."""
-        self._show("stages", what, done, total)
+        """Show which stage is going on, and how many are done; the next one may take far longer."""
+        self._show("stages", what, done, total, equal=False)
+
+    def part(self, what: str, done: int, total: int) -> None:
+        """Show what is being done, and how many of how many parts are; each takes about as long."""
+        self._show("parts", what, done, total)
 
     def reading(self, done: int, total: int) -> None:
         """Show how many of how many rows are read; nothing for a small file."""
@@ -63,11 +68,12 @@ class WorkDisplay:
             self._show("batches", "batches of origins", done, count)
             yield item
 
-    def _show(self, unit: str, what: str, done: int, total: int) -> None:
+    def _show(self, unit: str, what: str, done: int, total: int, *, equal: bool = True) -> None:
         if self._bar is None:
             return
-        if self._task is None or unit != self._what:
+        now = time.monotonic()
+        if self._task is None or unit != self._unit:
             if self._task is not None:
                 self._bar.remove_task(self._task)
-            self._task, self._what = self._bar.add_task(what, total=total), unit
-        self._bar.update(self._task, description=what, completed=done, total=total)
+            self._task, self._unit, self._begun = self._bar.add_task(what, total=total, equal=equal), unit, now
+        self._bar.update(self._task, description=what, completed=done, total=total, at=now - self._begun)

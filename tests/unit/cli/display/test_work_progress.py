@@ -39,6 +39,16 @@ def test_stages_are_shown_by_name_and_number_and_the_bar_is_gone_at_the_end(text
     assert text.getvalue().endswith("\x1b[2K"), "the line is cleared"
 
 
+def test_a_time_is_guessed_for_parts_and_not_for_stages(text: StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qat_tft.cli.display.times._BEGINNING", 0.0)
+    with WorkDisplay(json=False) as shown:
+        for unit in shown.stage, shown.part:
+            unit("working", 0, 3)
+            unit("working", 1, 3)
+            shown._bar.refresh()  # type: ignore[union-attr]
+            assert ("about 1 second left" in plain(text)) == (unit == shown.part)
+
+
 def test_batches_pass_through_and_are_counted(text: StringIO) -> None:
     with WorkDisplay(json=False) as shown:
         for batch in shown.batches("abc", 3):
@@ -67,8 +77,8 @@ def test_it_is_silent_without_a_terminal_and_beside_json(
     assert stream.getvalue() == ""
 
 
-def task(*, elapsed: float | None, completed: int, total: int | None = 100, begun: int = 0) -> SimpleNamespace:
-    return SimpleNamespace(elapsed=elapsed, completed=completed, total=total, fields={"begun": begun})
+def task(*, elapsed: float | None, completed: int, total: int | None = 100, **fields: object) -> SimpleNamespace:
+    return SimpleNamespace(elapsed=elapsed, completed=completed, total=total, fields=fields)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +86,9 @@ def task(*, elapsed: float | None, completed: int, total: int | None = 100, begu
     [
         pytest.param(task(elapsed=60, completed=25), "about 3 minutes left", id="mean pace"),
         pytest.param(task(elapsed=60, completed=75, begun=50), "about 1 minute left", id="resumed"),
+        pytest.param(task(elapsed=90, at=60, completed=25), "about 2 minutes left", id="since the last part"),
+        pytest.param(task(elapsed=900, at=60, completed=25), "about 1 second left", id="a part that takes longer"),
+        pytest.param(task(elapsed=60, completed=25, equal=False), "", id="parts that differ"),
         pytest.param(task(elapsed=60, completed=0), "", id="nothing done"),
         pytest.param(task(elapsed=1, completed=25), "", id="too early"),
         pytest.param(task(elapsed=60, completed=100), "", id="done"),
