@@ -82,7 +82,8 @@ def test_runs_are_listed_the_newest_first_with_their_figures(root, capsys):
     assert runs["begun"]["data"] == ["embedded bike rentals"]
 
 
-def test_the_table_names_the_strongest_simple_forecast_and_says_how_old_a_run_is(root, capsys):
+def test_the_table_names_the_strongest_simple_forecast_and_says_how_old_a_run_is(root, capsys, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
     assert main(["runs", "--runs-dir", str(root)]) == 0
     (line,) = (line for line in capsys.readouterr().out.splitlines() if "new (latest)" in line)
     assert "0.50000 (ridge regression)" in line
