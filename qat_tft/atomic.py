@@ -82,6 +82,17 @@ def scratch_folder(path: Path) -> Iterator[Path]:
         yield temporary
 
 
+def remove_at_once(path: Path) -> None:
+    """Remove a folder: its name is gone at once, and what a killed process leaves of it, `remove_abandoned` removes.
+
+    Raises:
+        OSError: the file system refuses.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    path.rename(temporary)
+    shutil.rmtree(temporary)
+
+
 def remove_abandoned(folder: Path, name: str | None = None) -> None:
     """Remove temporary files and folders of processes that are gone; what cannot be removed stays.
 

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
+from qat_tft.durations import exactly
 from qat_tft.evaluation.names import integer_name
 from qat_tft.quantization.products import INTEGER_STORAGE, Products
 
@@ -82,7 +83,7 @@ class ExportResult:
 
     def tables(self) -> list[RenderableType]:
         """The files, and below them what stayed float and why."""
-        files = Table("file", "KB", "nodes", "opset", "IR", title=f"Exported in {self.seconds:.1f} s")
+        files = Table("file", "KB", "nodes", "opset", "IR", title=f"Exported in {exactly(self.seconds)}")
         for file in self.files:
             cells = (f"{file.bytes / 1000:.0f}", str(file.nodes), str(file.opset), str(file.ir_version))
             files.add_row(str(file.path), *cells)

@@ -29,6 +29,7 @@ from qat_tft.quantization.scheme import FEW_BITS_UNSHOWN, TARGETS, Scheme, requi
 from qat_tft.runs import layout
 from qat_tft.runs.files import read_bytes
 from qat_tft.runs.folder import RunFolder
+from qat_tft.stages import Stages, Told, nobody
 
 _PACKAGES = ("qat-tft", "torch", "onnx", "onnxscript")
 
@@ -41,6 +42,7 @@ def export_run(
     lstm: LstmForm = "weights",
     store: Store = "packed",
     weight_bits: int | None = None,
+    told: Told = nobody,
 ) -> ExportResult:
     """Write ``model.fp32.onnx`` and, with ``int8``, the file of the quantization-aware model into a run folder.
 
@@ -56,6 +58,7 @@ def export_run(
         lstm: what the INT8 file's LSTMs compute on: floating point over int8 weights, or integers of their own.
         store: ``int8`` writes weights of fewer bits in eight, for runtimes that know no smaller tensors.
         weight_bits: fewest bits that a weight must have been trained with; None: whatever it was.
+        told: is told how far it has come.
 
     Raises:
         RunFolderError: the folder is missing, damaged, not ours, or another process is writing to it.
@@ -69,7 +72,7 @@ def export_run(
         if int8:
             _refuse_other_bits(run, weight_bits)
             plans.append(plan_int8(run, target, lstm, store))
-        return write_plans(run, plans)
+        return write_plans(run, plans, told)
 
 
 def _refuse_other_bits(run: RunFolder, weight_bits: int | None) -> None:
@@ -148,11 +151,15 @@ def _refuse_few_bits(wanted: Scheme, low_bits: Mapping[str, int], run: RunFolder
         )
 
 
-def write_plans(run: RunFolder, plans: Sequence[ExportPlan]) -> ExportResult:
+def write_plans(run: RunFolder, plans: Sequence[ExportPlan], told: Told = nobody) -> ExportResult:
     """Trace and verify every planned file, and write them all or none; errors are those of `export_run`."""
-    start = time.monotonic()
+    start, stages = time.monotonic(), Stages(told, len(plans) + 1)
     scaling = run.load_preprocessing().scaling()
-    graphs = [_verified(plan, scaling) for plan in plans]
+    graphs = []
+    for plan in plans:
+        stages.begin(f"tracing {plan.path.name}")
+        graphs.append(_verified(plan, scaling))
+    stages.begin("writing")
     contents = [graph.SerializeToString() for graph in graphs]
     sizes: dict[str, int] = {plan.metadata.kind: len(content) for plan, content in zip(plans, contents, strict=True)}
     last = plans[-1].metadata

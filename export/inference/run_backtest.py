@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from qat_tft import ranks
 from qat_tft.config.run import RunConfig
 from qat_tft.data.panel import Panel
+from qat_tft.data.reading.parquet import ReadingProgress
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.split import Part, Split
 from qat_tft.data.time.season import LAST_VALUE
@@ -55,6 +56,7 @@ def backtest_run(
     out: Path | None = None,
     threads: int | None = None,
     track: Track = lambda batches, _: batches,
+    reading: ReadingProgress | None = None,
 ) -> BacktestReport:
     """Forecast from every origin of a span with the models of a run and with the naive forecasts.
 
@@ -67,6 +69,7 @@ def backtest_run(
         out: Parquet file that keeps every forecast.
         threads: of onnxruntime; by default it decides.
         track: shows progress.
+        reading: is told how far reading the rows has come.
 
     Raises:
         UserError: the run, its files, the data or the span cannot be used, or `out` cannot be written.
@@ -74,7 +77,7 @@ def backtest_run(
     ranks.join("cpu")
     with ranks.together():
         config = run.load_config()
-        paths, panel = load_panel_for(run, files)
+        paths, panel = load_panel_for(run, files, reading=reading)
         setting = _Setting.of(panel, config, span)
     scale = in_sample_error(panel, setting.in_sample, setting.season)
     origins = RollingOrigins(

@@ -38,11 +38,14 @@ from qat_tft.model.loss import q_risk
 from qat_tft.quantization.prepare import LEFT_OUT
 from qat_tft.quantization.scheme import scheme_for
 from qat_tft.runs.folder import RunFolder
+from qat_tft.stages import Stages, Told, nobody
 from qat_tft.temporary import temporary_folder
 
 THREADS = 1  # one thread is what a latency can be compared by
 _TIMED_BATCHES = (1, 32)
 _TIMING_SECONDS = 4.0
+_STAGES = 6
+"""How many stages a check has."""
 _LAST_PLACES = 4
 """Units in the last place of a raw forecast that no error is measured finer than: roundings after the network."""
 _OTHER_WEIGHTS = 0.5
@@ -63,7 +66,7 @@ def find_export(run: RunFolder) -> Path:
     )
 
 
-def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10.0) -> CheckReport:
+def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10.0, told: Told = nobody) -> CheckReport:
     """Check a file against the run that it was exported from, and leave ``check.json`` in the run folder.
 
     A folder that cannot be written to changes nothing in the verdict: ``CheckReport.unkept`` says why there is no file.
@@ -72,6 +75,7 @@ def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10
         path: the ONNX file.
         run: its run folder; by default the folder that holds the file.
         seconds: after about this time no further block of 64 windows is compared; the first always is.
+        told: is told how far it has come.
 
     Raises:
         OnnxFileError: the file is missing, damaged, not ours or of a later version.
@@ -81,7 +85,7 @@ def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10
     file = ForecastSession(path, threads=THREADS)
     run = run or _run_around(path)
     with run.held():
-        report = _Check(file, run, seconds).report()
+        report = _Check(file, run, seconds, Stages(told, _STAGES)).report()
         try:
             run.write_check(report.to_json())
         except UnwritableError as failure:
@@ -103,18 +107,20 @@ def _run_around(path: Path) -> RunFolder:
 class _Check:
     """One check of one file, in the order contract, tensors, values."""
 
-    def __init__(self, file: ForecastSession, run: RunFolder, seconds: float) -> None:
-        self.start = time.monotonic()
+    def __init__(self, file: ForecastSession, run: RunFolder, seconds: float, stages: Stages) -> None:
+        self.start, self.stages = time.monotonic(), stages
         self.file, self.run, self.seconds = file, run, seconds
         self.metadata, self.int8 = file.metadata, file.metadata.kind == "int8"
         self.facts = _facts_of(file.metadata)
 
     def report(self) -> CheckReport:
         """Check the file; the values of one with another contract mean nothing."""
+        self.stages.begin("names, shapes and metadata")
         broken = (*_contract_breaches(self.file), *_metadata_breaches(self.metadata, self.run))
         if broken:
             return CheckReport(self.file.path, self.facts, broken)
         graph = GraphReader(onnx.load(self.file.path))
+        self.stages.begin("tensors")
         tensors = tensors_against_run(graph, self.metadata, self.run)
         if len(tensors.differing) > _OTHER_WEIGHTS * tensors.compared:
             reason = f"the weights in {self.run.path} are not those the file was made from: export it again"
@@ -127,18 +133,21 @@ class _Check:
         other_machine = bool(saturating) and cpu_saturates()
         sessions = self._sessions(graph, folder, other_machine)
         windows = self.run.load_check_windows()
+        self.stages.begin("values on real rows")
         compared = compare(sessions, self.run, windows, self.seconds)
         modes = tuple(sessions)
         qat = self.run.load_qat_model() if self.int8 else None
         rows = torch.from_numpy(spread_order(len(windows.target)))  # the first of these were compared
         inputs = partial(window_inputs, windows, metadata=self.metadata)
         packed = self.metadata.packed and not other_machine
+        self.stages.begin("layers")
         layers = (
             layer_reports(graph.model, qat, inputs(rows[: most_windows(qat)]), threads=THREADS, modes=modes)
             if qat is not None and not other_machine
             else ()
         )
         fp32_file = self.run.onnx_file("fp32") if self.int8 else self.file.path
+        self.stages.begin("other runtimes")
         found = Evidence(
             tensors=tensors,
             **_accuracy(compared, None if qat is None else output_step(qat)),
@@ -152,6 +161,7 @@ class _Check:
             runtimes=self._runtimes(graph, inputs(rows[:OTHER_ROWS]), compared),
             twin=compare_with_twin(graph.model, inputs(rows[:LARGE_BATCH]), threads=THREADS) if packed else None,
         )
+        self.stages.begin("latency")
         there = {product.layer for product in graph.products}
         wanted = compared_layers(qat) if qat is not None else []
         return CheckReport(

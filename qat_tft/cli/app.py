@@ -16,6 +16,8 @@ from importlib import import_module
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.commands.runs import runs
+from qat_tft.cli.options.short_help import short_help
 from qat_tft.cli.streams import standard_streams
 from qat_tft.errors import LostRankError, OutputError, QatTftError, UserError
 from qat_tft.launch import Launch, launched
@@ -44,7 +46,6 @@ app = typer.Typer(
     name="qat-tft",
     help="Quantization-aware training of the Temporal Fusion Transformer, and its INT8 ONNX file.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -53,11 +54,13 @@ app = typer.Typer(
 
 def _register(name: str) -> None:
     function = name.replace("-", "_")
-    app.command(name)(getattr(import_module(f"qat_tft.cli.commands.{function}"), function))
+    kind, command = short_help(name, getattr(import_module(f"qat_tft.cli.commands.{function}"), function))
+    app.command(name, cls=kind)(command)
 
 
 for _name in COMMANDS:
     _register(_name)
+app.add_typer(runs, name="runs")
 
 
 @app.callback()

@@ -21,7 +21,20 @@ from qat_tft.texts import COMMANDS, shown
 
 
 class _Readable(Console):
-    """A console that lays out what its stream can hold, so that columns stay aligned where characters are replaced."""
+    """A console that lays out what its stream can hold, so that columns stay aligned where characters are replaced.
+
+    Colour is for terminals, unless NO_COLOR is set; FORCE_COLOR asks for it elsewhere too. That makes no terminal of a
+    pipe, as rich would have it: what is wide or moves is for terminals whatever the colour.
+    """
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(color_system="standard" if os.environ.get("FORCE_COLOR") else "auto", **how)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether a terminal shows what is printed."""
+        asked = getattr(self.file, "isatty", None)
+        return bool(asked and asked())
 
     def render_str(self, text: str, **how: Any) -> Text:
         """Return the text that is shown for a string."""

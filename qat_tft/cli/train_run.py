@@ -11,6 +11,8 @@ from rich.console import RenderableType
 from qat_tft import ranks
 from qat_tft.cli import console
 from qat_tft.cli.display.training_progress import TrainingDisplay
+from qat_tft.cli.display.work_progress import WorkDisplay
+from qat_tft.cli.next_step import command
 from qat_tft.config.names import configuration, every_setting, naming_options
 from qat_tft.config.run import RunConfig, demo_settings, read_config_file
 from qat_tft.data.roles.choice import Roles, choose_schema, schema_beside
@@ -45,6 +47,15 @@ class Trained:
             f"Run folder: {self.run.folder.path}",
             *(self.export.tables() if self.export else ()),
         ]
+
+    def next_step(self, runs_dir: str) -> str:
+        """Say what comes after a run that is now the latest: its check, its files, or the page that shows it."""
+        if self.export is not None:
+            return f"{command('check', runs_dir=runs_dir)} compares the file with the trained model"
+        page = f"{command('report', '--open', runs_dir=runs_dir)} shows the results"
+        if self.run.folder.has_qat_weights:
+            return f"{page}, {command('export', '--int8', runs_dir=runs_dir)} writes the INT8 file"
+        return f"{page}, {command('quantize', runs_dir=runs_dir)} trains the model for integers"
 
 
 def start(
@@ -125,7 +136,8 @@ def _shown(run: Callable[[TrainingDisplay], job.FinishedRun]) -> Trained:
     if not finished.folder.load_config().quantization.use_int8:
         return Trained(finished, None)
     console.note("Exporting the ONNX files")
-    return Trained(finished, export_run(finished.folder, int8=True))
+    with WorkDisplay(json=False) as shown:
+        return Trained(finished, export_run(finished.folder, int8=True, told=shown.stage))
 
 
 def _listed(settings: dict[str, dict[str, Any]]) -> str:

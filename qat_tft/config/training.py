@@ -1,14 +1,15 @@
 """Training: the section of the configuration that drives the loop."""
 
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from qat_tft.checkpointing.budget import parse_memory
 from qat_tft.checkpointing.segments import parse_segments, segments_of
-from qat_tft.config.fields import Count, Fraction, MemoryAmount, Names, PositiveInt, Section
+from qat_tft.config.fields import Count, Fraction, MemoryAmount, Metavar, Names, PositiveInt, Section
 
 ModeName = Literal["off", "aggressive", "full"]
+TRACKERS = ("tensorboard", "mlflow", "wandb", "trackio")
 
 
 class TrainingConfig(Section):
@@ -65,6 +66,20 @@ class TrainingConfig(Section):
     checkpoint_segments: Names | None = Field(
         default=None, description="segments to recompute, instead of a mode's; separated by commas"
     )
+
+    track: Annotated[Names, Metavar("TRACKER,...")] = Field(
+        default=(),
+        description=f"trackers that get the configuration, metrics and results too, of {', '.join(TRACKERS)}; "
+        "on this machine unless the environment names a server",
+    )
+
+    @field_validator("track")
+    @classmethod
+    def _trackers_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in names if name not in TRACKERS]
+        if unknown:
+            raise ValueError(f"training.track: no tracker is called {unknown[0]!r}; allowed: {', '.join(TRACKERS)}")
+        return tuple(dict.fromkeys(names))
 
     @model_validator(mode="after")
     def _checkpointing_fits(self) -> Self:

@@ -12,9 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from qat_tft.data.time.season import LAST_VALUE
-from qat_tft.evaluation.names import LAST, NAIVE, TITLES, quantile_name, risk_text, share_text
+from qat_tft.evaluation.names import LAST, NAIVE, SIMPLE, TITLES, quantile_name, risk_text, share_text, signed_percent
 from qat_tft.evaluation.rolling_origins import ModelScores
 from qat_tft.evaluation.scores import nearest_to_median
+from qat_tft.evaluation.strongest import gain_over, strongest_simple
 
 _SHOWN_STEPS = 12
 _SHOWN_SERIES = 10
@@ -64,13 +65,31 @@ class BacktestReport:
             "season": self.season,
             "quantiles": list(self.levels),
             "models": {name: self._model(scores) for name, scores in self.scores.items()},
+            "strongest_simple": self.strongest_simple,
+            "gain_over_strongest_simple": self.gains,
             "notes": list(self.notes),
             "out": str(self.out) if self.out else None,
         }
 
+    @property
+    def strongest_simple(self) -> str | None:
+        """The naive forecast with the lowest q-risk at the middle quantile; None where none has one."""
+        return strongest_simple(self._middle_risks)
+
+    @property
+    def gains(self) -> dict[str, float | None]:
+        """By which share the q-risk of each forecast lies below that of the strongest naive one; None: undefined."""
+        risks, simple = self._middle_risks, self.strongest_simple
+        return {name: gain_over(None if simple is None else risks[simple], risk) for name, risk in risks.items()}
+
+    @property
+    def _middle_risks(self) -> dict[str, float | None]:
+        middle = nearest_to_median(self.levels)
+        return {name: scores.overall.q_risk[middle] for name, scores in self.scores.items()}
+
     def tables(self) -> Sequence[RenderableType]:
         """Return the scores overall, the coverage, the scores by step and by series, and the notes."""
-        shown: list[RenderableType] = [self._origins(), self._overall(), self._coverage()]
+        shown: list[RenderableType] = [self._origins(), self._overall(), *self._strongest(), self._coverage()]
         if len(self._one().steps) > 1:
             shown.append(self._by_step())
         if len(self.series) > 1:
@@ -106,6 +125,17 @@ class BacktestReport:
             risks = (risk_text(risk) for risk in found.q_risk)
             table.add_row(self._title(model), *risks, _number(found.mae), _ratio(found.mase), _number(found.bias))
         return table
+
+    def _strongest(self) -> list[Text]:
+        """Name the strongest naive forecast, and say how the models compare with it."""
+        simple = self.strongest_simple
+        if simple is None:
+            return []
+        level = quantile_name(self.levels[nearest_to_median(self.levels)])
+        gains = {name: gain for name, gain in self.gains.items() if name not in SIMPLE and gain is not None}
+        compared = ", ".join(f"{self._title(name)} {signed_percent(-gain)}" for name, gain in gains.items())
+        against = f"; q-risk {level} against it: {compared}" if compared else ""
+        return [Text(f"The strongest simple forecast is {self._title(simple)}{against}")]
 
     def _coverage(self) -> Table:
         names = [quantile_name(level) for level in self.levels]

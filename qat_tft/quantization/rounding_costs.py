@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.ranges import Phase
+from qat_tft.stages import Told, nobody
 
 Risks = tuple[float, ...]
 """The q-risk of each quantile."""
@@ -72,7 +73,7 @@ def measure_costs(
     groups: Groups,
     measure: Callable[[], Risks],
     *,
-    done: Callable[[str], None] = lambda group: None,
+    told: Told = nobody,
 ) -> Costs:
     """Measure the q-risk without any rounding, and with one group at a time rounded.
 
@@ -80,15 +81,15 @@ def measure_costs(
         model: calibrated; its phase is restored.
         groups: as `by_layer` or `by_segment` gives them.
         measure: returns the q-risk of the model as it is when called.
-        done: called with each group that was measured.
+        told: is told each group before it is measured.
     """
     with rounding_only(model, (), stored=False):
         unrounded = measure()
     alone = {}
-    for group, layers in groups.items():
+    for place, (group, layers) in enumerate(groups.items()):
+        told(f"measuring {group}", place, len(groups))
         with rounding_only(model, layers, stored=False):
             alone[group] = measure()
-        done(group)
     return Costs(unrounded, dict(sorted(alone.items(), key=lambda item: mean(item[1]), reverse=True)))
 
 

@@ -129,8 +129,12 @@ def load_data_of(run: RunFolder, *, reading: ReadingProgress | None = None) -> R
     )
 
 
-def load_panel_for(run: RunFolder, files: Sequence[str | Path] = ()) -> tuple[Paths, Panel]:
+def load_panel_for(
+    run: RunFolder, files: Sequence[str | Path] = (), *, reading: ReadingProgress | None = None
+) -> tuple[Paths, Panel]:
     """Return the paths and the encoded panel of other files with the columns of a run, or of the run's own.
+
+    `reading` is told how far reading the rows has come.
 
     Raises:
         UserError: the run, its files or the data cannot be used.
@@ -139,7 +143,12 @@ def load_panel_for(run: RunFolder, files: Sequence[str | Path] = ()) -> tuple[Pa
     named = [*(files or config.data.parquet_files or embedded_rentals()[:1])]
     paths: Paths = named[0] if len(named) == 1 else named  # a single one may be a folder
     raw = read_panel(
-        paths, run.load_schema(), preprocessing.preparation, checked=not files, cache=config.data.cache_folder
+        paths,
+        run.load_schema(),
+        preprocessing.preparation,
+        checked=not files,
+        cache=config.data.cache_folder,
+        progress=reading,
     )
     return paths, preprocessing.encode(raw)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import chain, count
@@ -111,6 +111,36 @@ def tidy_all(root: Path) -> None:
         tidy(state.parent)
 
 
+def latest_name(root: Path) -> str | None:
+    """Return what `latest` says; None where there is no such file."""
+    pointer = root / LATEST
+    return files.read_text(pointer).strip() if pointer.is_file() else None
+
+
+def point_latest(root: Path, *, leaving_out: Collection[Path]) -> str | None:
+    """Let `latest` name another run where it names one of some, the newest of the others; return what it names then.
+
+    Without any other finished run there is no such file, and None is returned.
+
+    Raises:
+        RunFolderError: the file system refuses.
+    """
+    now = latest_name(root)
+    if now not in {path.name for path in leaving_out}:
+        return now
+    results = (path for path in root.glob(f"*/{layout.RESULTS}") if path.parent not in leaving_out)
+    finished = [path for path in results if is_finished(path.parent) and is_name(path.parent.name)]
+    if finished:
+        name = max(finished, key=modified).parent.name
+        files.write_text(root / LATEST, f"{name}\n")
+        return name
+    try:
+        (root / LATEST).unlink()
+    except OSError as failure:
+        raise files.cannot_write(root / LATEST, failure) from None
+    return None
+
+
 def _settle(path: Path) -> None:
     pointer = path.with_name(LATEST)
     if modified(pointer) <= modified(path / layout.RESULTS):  # else a run has finished since
@@ -131,7 +161,8 @@ def usable(name: str) -> str:
     if not is_name(name):
         raise RunFolderError(
             f"{name!r} is not a valid run name",
-            allowed=f"up to {_LONGEST_NAME} letters, digits, dots, dashes and underscores; not {LATEST!r}",
+            allowed=f"up to {_LONGEST_NAME} letters, digits, dots, dashes and underscores; "
+            f"not {' or '.join(map(repr, layout.BESIDE_RUNS))}",
             next_step="Choose another --name",
         )
     return name
@@ -139,7 +170,7 @@ def usable(name: str) -> str:
 
 def is_name(text: str) -> bool:
     """Whether a run can be called so."""
-    return bool(_NAME.fullmatch(text)) and text != LATEST and not text.endswith(UNFINISHED)
+    return bool(_NAME.fullmatch(text)) and text not in layout.BESIDE_RUNS and not text.endswith(UNFINISHED)
 
 
 def final_path(path: Path) -> Path:

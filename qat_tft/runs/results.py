@@ -15,13 +15,13 @@ from qat_tft.evaluation.names import (
     LAST,
     NAIVE,
     RIDGE,
-    SIMPLE,
     TITLES,
     quantile_name,
     risk_text,
     share_text,
     signed_percent,
 )
+from qat_tft.evaluation.strongest import gain_over, strongest_simple
 
 _NOTICEABLE = 5e-4
 """Share of q-risk below which two forecasts are called equally good: it would be printed as 0.0 %."""
@@ -76,9 +76,7 @@ class RunResults:
     @property
     def strongest_simple(self) -> str | None:
         """The forecast without a network that has the lowest q-risk at the middle quantile; None where none has one."""
-        found = {name: self.q_risk[name][self.middle] for name in SIMPLE if name in self.q_risk}
-        known = {name: risk for name, risk in found.items() if risk is not None}
-        return min(known, key=known.__getitem__) if known else None
+        return strongest_simple({name: risks[self.middle] for name, risks in self.q_risk.items()})
 
     def gain(self, forecast: str) -> float | None:
         """Return by which share a forecast's q-risk at the middle quantile lies below the strongest simple forecast's.
@@ -87,8 +85,7 @@ class RunResults:
         """
         simple = self.strongest_simple
         other = None if simple is None else self.q_risk[simple][self.middle]
-        own = self.q_risk[forecast][self.middle]
-        return 1.0 - own / other if other and own is not None else None
+        return gain_over(other, self.q_risk[forecast][self.middle])
 
     @property
     def rounding_loss(self) -> float | None:

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from qat_tft.config.run import RunConfig
+from qat_tft.data.reading.parquet import ReadingProgress
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Windows
 from qat_tft.errors import DataError
@@ -32,6 +33,7 @@ from qat_tft.runs.calibration import calibrate_on
 from qat_tft.runs.data import RunData, load_data_of
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.sensitivity_report import Sensitivity
+from qat_tft.stages import Told, nobody
 
 Grouping = Literal["layer", "segment"]
 _GROUPINGS = {"layer": by_layer, "segment": by_segment}
@@ -43,7 +45,8 @@ def analyse(
     by: Grouping = "layer",
     windows: int = 1024,
     max_drop: float | None = None,
-    measured: Callable[[str], None] = lambda group: None,
+    told: Told = nobody,
+    reading: ReadingProgress | None = None,
 ) -> Sensitivity:
     """Measure what rounding each layer or segment alone costs, on validation windows of the run's own data.
 
@@ -56,20 +59,26 @@ def analyse(
         by: what a group is.
         windows: most validation windows, evenly spaced.
         max_drop: share by which the mean q-risk may lie above the FP32 model's, such as 0.005.
-        measured: called with each group once it is measured.
+        told: is told each group before it is measured.
+        reading: is told how far reading the rows has come.
 
     Raises:
         UserError: the run or its data cannot be used, or another process is writing to the run.
     """
     with nullcontext() if max_drop is None else run.held():
-        return _analysed(run, by, windows, max_drop, measured)
+        return _analysed(run, by, windows, max_drop, told, reading)
 
 
 def _analysed(
-    run: RunFolder, by: Grouping, windows: int, max_drop: float | None, measured: Callable[[str], None]
+    run: RunFolder,
+    by: Grouping,
+    windows: int,
+    max_drop: float | None,
+    told: Told,
+    reading: ReadingProgress | None,
 ) -> Sensitivity:
     config, preprocessing = run.load_config(), run.load_preprocessing()
-    data = load_data_of(run)
+    data = load_data_of(run, reading=reading)
     device = accelerator_for(config.training).device
     scaling = preprocessing.scaling().to(device)
     measured_on = partial(risks_of, scaling, data.validation, config, windows, device)
@@ -78,9 +87,10 @@ def _analysed(
     groups = _GROUPINGS[by](model)
     measure: Callable[[], Risks] = partial(measured_on, model)
     rounded = measure()
-    costs = measure_costs(model, groups, measure, done=measured)
+    costs = measure_costs(model, groups, measure, told=told)
     choice = None
     if max_drop is not None:
+        told("choosing layers to leave in floating point", len(groups), len(groups))
         choice = leave_float(model, groups, costs, measure, highest=(1.0 + max_drop) * mean(fp32))
     found = Sensitivity(
         run=run.name,

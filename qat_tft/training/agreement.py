@@ -15,8 +15,8 @@ from qat_tft.launch import is_restartable, launched, launcher
 from qat_tft.runs import files, layout, lifecycle
 from qat_tft.runs.data import RunData
 from qat_tft.runs.folder import RunFolder
-from qat_tft.runs.onlooker import OnlookersFolder
 from qat_tft.schema import Schema
+from qat_tft.training.onlooker import OnlookersFolder
 
 
 def refuse_idle_ranks(batch_size: int) -> None:

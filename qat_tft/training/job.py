@@ -14,9 +14,9 @@ from qat_tft.runs import files, layout
 from qat_tft.runs.build import accelerator_for, refuse_too_large, refuse_unknown_layers
 from qat_tft.runs.data import RunData, load_data, load_data_of
 from qat_tft.runs.folder import RunFolder
-from qat_tft.runs.onlooker import OnlookersFolder
 from qat_tft.runs.results import RunResults
 from qat_tft.schema import Schema
+from qat_tft.tracking.tracking import require_trackers
 from qat_tft.training.agreement import (
     agreed,
     begin,
@@ -27,6 +27,7 @@ from qat_tft.training.agreement import (
 )
 from qat_tft.training.constant_columns import refuse_constant_columns
 from qat_tft.training.frame_choice import FittedFrame, fit_frame, several_series
+from qat_tft.training.onlooker import OnlookersFolder
 from qat_tft.training.phases import FP32, RunPhases
 from qat_tft.training.progress import Progress, Silent
 from qat_tft.training.state import SavedState, load_state
@@ -65,6 +66,7 @@ def train(
     """
     device = accelerator_for(config.training).device  # refuses one that is not there before anything is written
     config = config.with_selection_chunks(device.type)
+    require_trackers(config.training.track)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
         return _gone_on(begun, progress)
@@ -150,6 +152,7 @@ def _found_of(folder: RunFolder, progress: Progress) -> tuple[RunConfig, RunData
     """Return configuration, rows and state of an unfinished run."""
     config = folder.load_config()
     refuse_idle_ranks(config.training.batch_size)
+    require_trackers(config.training.track)
     data = load_data_of(folder, reading=progress.reading)
     state = folder.path / layout.STATE
     saved = load_state(state) if state.exists() else None
@@ -191,6 +194,7 @@ def quantize(
     """
     device = accelerator_for(config.training).device
     config = config.with_selection_chunks(device.type).with_qat_selection_chunk(device.type)
+    require_trackers(config.training.track)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
         return _gone_on(begun, progress)

@@ -1,18 +1,18 @@
-"""Where the figures of a run go: metrics.jsonl, one JSON object a line, and TensorBoard when it is installed."""
+"""Where the figures of a run go: metrics.jsonl, one JSON object a line, and the trackers of the run."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib.util import find_spec
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from qat_tft.errors import RunFolderError, cannot_write
 from qat_tft.runs import layout
+from qat_tft.tracking.tracking import Tracking
 
 
 class MetricsLog:
@@ -21,17 +21,18 @@ class MetricsLog:
     Args:
         folder: the run folder.
         keep_bytes: what stands after these bytes is dropped: lines of steps that are repeated.
+        tracking: gets every line as well.
 
     Raises:
         RunFolderError: the file cannot be written, or has fewer bytes than are to be kept.
     """
 
-    def __init__(self, folder: Path, *, keep_bytes: int = 0) -> None:
+    def __init__(self, folder: Path, *, keep_bytes: int = 0, tracking: Tracking | None = None) -> None:
         self._path = folder / layout.METRICS
+        self._tracking = tracking
         with self._reporting():
             self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115 - closed in __exit__
             self._keep(keep_bytes)
-            self._board = _tensorboard(folder / layout.TENSORBOARD)
 
     def __enter__(self) -> Self:
         return self
@@ -40,14 +41,6 @@ class MetricsLog:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._file.close()
-        if self._board is None:
-            return
-        if error is not None:  # that one is told
-            with suppress(OSError):
-                self._board.close()
-            return
-        with self._reporting():
-            self._board.close()
 
     def synced(self) -> int:
         """Return the number of bytes written, once all of them are on the disk.
@@ -60,7 +53,7 @@ class MetricsLog:
             return self._path.stat().st_size
 
     def write(self, record: dict[str, Any]) -> None:
-        """Append one line; numbers of a record with a `step` also go to TensorBoard, under its `phase`.
+        """Append one line, and hand it to the trackers.
 
         Raises:
             RunFolderError: the file system refuses.
@@ -69,10 +62,8 @@ class MetricsLog:
         with self._reporting():
             while line:  # a disk that is nearly full takes a part
                 line = line[self._file.write(line) :]
-            if self._board is not None and "step" in record:
-                for name, value in record.items():
-                    if isinstance(value, float):
-                        self._board.add_scalar(f"{record['phase']}/{name}", value, record["step"])
+        if self._tracking is not None:
+            self._tracking.line(record)
 
     def _keep(self, size: int) -> None:
         if (there := self._path.stat().st_size) < size:
@@ -110,11 +101,3 @@ class NoMetrics(MetricsLog):
 
     def write(self, record: dict[str, Any]) -> None:
         """Drop the line."""
-
-
-def _tensorboard(folder: Path) -> Any:
-    if find_spec("tensorboard") is None:
-        return None
-    from torch.utils.tensorboard import SummaryWriter
-
-    return SummaryWriter(str(folder))

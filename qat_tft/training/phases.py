@@ -31,6 +31,7 @@ from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.layout import WeightsKind
 from qat_tft.runs.optimizer import make_optimizer
 from qat_tft.runs.results import RunResults
+from qat_tft.tracking.tracking import Tracking
 from qat_tft.training import outcome
 from qat_tft.training.agreement import agreed
 from qat_tft.training.frame_choice import FittedFrame
@@ -78,18 +79,30 @@ class RunPhases:
         for note in self._notes():
             self.progress.note(note)
         keep = self.position.metrics_bytes
-        log = MetricsLog(self.folder.path, keep_bytes=keep) if ranks.is_first() else NoMetrics()
-        with InterruptRequest() as interrupt, log as metrics:
+        with self._tracking() as tracking, InterruptRequest() as interrupt, self._metrics(keep, tracking) as metrics:
             model = self._float_model(interrupt, metrics)
             if self.config.quantization.use_qat:
                 self._quantized_model(model, interrupt, metrics)
-        outcome.write_check_windows(self.folder, self.data.test)
-        results = outcome.results_of(
-            self.folder.name, self.config, self.data, self.frame, self.position, model, tuple(self.position.notes)
-        )
-        self.folder.write_results(results)
-        self.folder.finish()
+            outcome.write_check_windows(self.folder, self.data.test)
+            results = outcome.results_of(
+                self.folder.name, self.config, self.data, self.frame, self.position, model, tuple(self.position.notes)
+            )
+            self.folder.write_results(results)
+            tracking.results(results.to_json())
+        self.folder.finish()  # the trackers have closed what they have open in it
         return results
+
+    def _tracking(self) -> Tracking:
+        values = self.config.model_dump(mode="json", exclude_none=True)
+        trackers = self.config.training.track if ranks.is_first() else ()
+        return Tracking(trackers, self.folder.path, self.folder.name, values, self._tell)
+
+    def _metrics(self, keep: int, tracking: Tracking) -> MetricsLog:
+        return MetricsLog(self.folder.path, keep_bytes=keep, tracking=tracking) if ranks.is_first() else NoMetrics()
+
+    def _tell(self, text: str) -> None:
+        self.progress.note(text)
+        self.position.notes.append(text)
 
     def _notes(self) -> list[str]:
         notes = [*self.data.panel.notes, *self.data.training.notes]

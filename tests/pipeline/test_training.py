@@ -348,7 +348,7 @@ def test_what_cannot_be_used_is_one_message_with_exit_code_2(tmp_path, monkeypat
 def test_help_needs_no_large_library_and_shows_defaults(capsys):
     code = "import sys, qat_tft.cli.app; sys.exit(bool(sys.modules.keys() & {'torch', 'numpy', 'pyarrow'}))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-    assert main(["train", "--help"]) == 0
+    assert main(["train", "--help-all"]) == 0
     shown = capsys.readouterr().out
     assert "Quantization" in shown
     assert "[default: 64]" in shown

@@ -16,7 +16,10 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
 SOURCES = re.compile(r"`((?:qat_tft|export|tests|benchmarks|examples|docs)/[\w./*-]*)`")
 
 # What each room may import, besides the files that stand at the top of the package and know no room.
-LEAVES = {"errors", "atomic", "device", "launch", "lock", "plain", "ranks", "schema", "temporary", "texts"}
+LEAVES = {
+    *("errors", "atomic", "device", "durations", "launch", "lock", "plain", "ranks", "schema", "stages", "temporary"),
+    "texts",
+}
 ARROWS = {
     "device": {"errors", "ranks"},
     "launch": {"errors"},
@@ -32,7 +35,18 @@ ARROWS = {
     "runs": {"config", "data", "evaluation", "model", "quantization"},
     "report": {"config", "data", "evaluation", "model", "runs"},
     "profiling": {"checkpointing", "config", "data", "model", "quantization", "runs"},
-    "training": {"checkpointing", "config", "data", "evaluation", "model", "profiling", "quantization", "runs"},
+    "tracking": {"runs"},
+    "training": {
+        "checkpointing",
+        "config",
+        "data",
+        "evaluation",
+        "model",
+        "profiling",
+        "quantization",
+        "runs",
+        "tracking",
+    },
     "export": {"config", "data", "evaluation", "model", "quantization", "runs"},
     "__main__": {"cli"},
     "api": {"cli", "config", "data", "export", "report", "runs", "training"},

@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
 # Our code is text of a few hundred KB before compression; a wheel beyond this carries something by mistake.
-WHEEL_LIMIT = 750 * 1024
+WHEEL_LIMIT = 1024 * 1024
 # What the embedded data may take of a user's disk and download.
 EMBEDDED_LIMIT = 300 * 1000
 

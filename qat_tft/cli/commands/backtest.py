@@ -1,15 +1,14 @@
 """`qat-tft backtest`: forecasts of a run from rolling origins, scored against the naive forecasts."""
 
-from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated
 
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.display.work_progress import WorkDisplay
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Run, RunsDir
-
-Item = TypeVar("Item")
 
 
 def backtest(
@@ -58,11 +57,16 @@ def backtest(
     folder = RunFolder.find(run, runs_dir)
     console.note(f"Backtesting {folder.path}")
     span = Span(since, until, stride, max_windows)
-    report = backtest_run(folder, span, files=parquet_file or (), out=out, threads=threads, track=_tracked)
+    with WorkDisplay(json=json) as shown:
+        report = backtest_run(
+            folder,
+            span,
+            files=parquet_file or (),
+            out=out,
+            threads=threads,
+            track=shown.batches,
+            reading=shown.reading,
+        )
     console.emit(report, json=json)
-
-
-def _tracked(batches: Iterable[Item], count: int) -> Iterable[Item]:
-    from rich.progress import track
-
-    return track(batches, "origins", count, console=console.messages(), transient=True)
+    page = command("report", "--open", run=run, runs_dir=runs_dir)
+    say_next(f"{page} shows the forecasts of the run and what they rest on", json=json)

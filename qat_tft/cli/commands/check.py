@@ -6,7 +6,10 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.display.work_progress import WorkDisplay
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json, RunsDir
+from qat_tft.cli.options.run_names import finished_runs
 from qat_tft.errors import CheckFailed
 
 
@@ -17,7 +20,8 @@ def check(
     run: Annotated[
         str | None,
         typer.Option(
-            help="Run the file was exported from: a name or a path. Default: the folder of MODEL, else the latest."
+            help="Run the file was exported from: a name or a path. Default: the folder of MODEL, else the latest.",
+            autocompletion=finished_runs,
         ),
     ] = None,
     runs_dir: RunsDir = "runs",
@@ -43,12 +47,17 @@ def check(
         assert folder is not None
         model = find_export(folder)
     console.note(f"Checking {model}")
-    report = check_model(model, folder, seconds=seconds)
+    with WorkDisplay(json=json) as shown:
+        report = check_model(model, folder, seconds=seconds, told=shown.stage)
     console.emit(Detailed(report) if layers else report, json=json)
     if report.unkept:
         console.note(f"The report is not kept: {report.unkept}.")
     if report.passed:
+        forecasting = command("predict", str(model), "--parquet-file", "FILE")
+        say_next(f"{forecasting} forecasts the steps after the last rows of FILE", json=json)
         return
+    if not layers:
+        say_next(f"{command('check', str(model), '--layers')} shows each layer, the worst first", json=json)
     if json:  # standard output holds one object, and it has the reasons
         raise typer.Exit(CheckFailed.exit_code)
     report.require_passed()

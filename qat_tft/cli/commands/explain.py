@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json, Run, RunsDir
 
 
@@ -61,3 +62,5 @@ def explain(
         out=out,
     )
     console.emit(report, json=json)
+    page = command("report", "--open", run=run, runs_dir=runs_dir)
+    say_next(f"{page} draws these weights beside the forecasts", json=json)

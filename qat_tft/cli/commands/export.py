@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.display.work_progress import WorkDisplay
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json, Run, RunsDir
 from qat_tft.cli.options.settings import choices_of
 from qat_tft.errors import ConfigError
@@ -62,5 +64,10 @@ def export(
         )
     folder = RunFolder.find(run, runs_dir)
     console.note(f"Exporting {folder.path}")
-    result = export_run(folder, int8=int8, target=target, lstm=lstm, store=store, weight_bits=weight_bits)
+    with WorkDisplay(json=json) as shown:
+        result = export_run(
+            folder, int8=int8, target=target, lstm=lstm, store=store, weight_bits=weight_bits, told=shown.stage
+        )
     console.emit(result, json=json)
+    checking = command("check", *(() if run is None else ("--run", run)), runs_dir=runs_dir)
+    say_next(f"{checking} compares the file with the trained model", json=json)

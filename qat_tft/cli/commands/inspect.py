@@ -5,6 +5,8 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.display.work_progress import WorkDisplay
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json
 
 
@@ -37,8 +39,15 @@ def inspect(
     from qat_tft.data.roles.inspection import inspect_file
 
     ids = None if id is None else [name.strip() for name in id.split(",") if name.strip()]
-    inspection = inspect_file(file[0] if len(file) == 1 else file, time=time, target=target, ids=ids)
+    with WorkDisplay(json=json) as shown:
+        paths = file[0] if len(file) == 1 else file
+        inspection = inspect_file(paths, time=time, target=target, ids=ids, told=shown.part)
     written = None if write_schema is None else inspection.write_schema(write_schema)
     console.emit(inspection, json=json)
     if written is not None:
         console.note(f"Schema written to {written}")
+        files = [word for one in file for word in ("--parquet-file", one)]
+        training = command("train", *files, "--schema", str(written), "--use-qat")
+        say_next(f"read {written}, above all which column is the target, then {training}", json=json)
+    elif inspection.schema is not None:
+        say_next(f"{command('inspect', *file, '--write-schema', 'schema.toml')} writes the proposal", json=json)

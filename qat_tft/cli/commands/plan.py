@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json
 from qat_tft.cli.options.settings import option_for
 from qat_tft.cli.options.shape import Shape, with_shape
@@ -46,3 +47,6 @@ def plan(
     if memory_budget is not None:
         require_room_for_weights(workload, budgets[0], where="--memory-budget")
     console.emit(make_plan(workload, budgets, progress=console.note), json=json)
+    budget = memory_budget or "AMOUNT"
+    training = command("train", "--checkpoint-mode", "auto", "--memory-budget", budget)
+    say_next(f"{training} trains in the fastest mode that fits", json=json)

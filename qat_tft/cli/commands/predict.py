@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json
 
 
@@ -54,3 +55,4 @@ def predict(
     paths = parquet_file[0] if len(parquet_file) == 1 else parquet_file
     predictions = forecast_parquet(file, paths, origin=origin, future=future_file)
     console.emit(write_predictions(predictions, out), json=json)
+    say_next(f"{command('backtest')} says how good such forecasts were at earlier times", json=json)

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json
 from qat_tft.cli.options.settings import option_for
 from qat_tft.cli.options.shape import OPTIONS, Shape, with_shape
@@ -41,3 +42,5 @@ def profile(
     with naming_options(("training.device", "training.precision"), file=OPTIONS):
         result = make_profile(config, groups, own=own, repeats=repeats, progress=console.note)
     console.emit(result, json=json)
+    training = command("train", "--checkpoint-mode", "aggressive")
+    say_next(f"{training} trains in the mode of a row", json=json)

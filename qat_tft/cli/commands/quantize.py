@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import say_next
 from qat_tft.cli.options.common import Json, Run, RunsDir
 from qat_tft.cli.options.settings import with_settings
 from qat_tft.config.names import Given
@@ -29,4 +30,6 @@ def quantize(
     merge_freed_blocks()
     from qat_tft.cli import train_run as training
 
-    console.emit(training.quantize(given, run, runs_dir=runs_dir, name=name), json=json)
+    result = training.quantize(given, run, runs_dir=runs_dir, name=name)
+    console.emit(result, json=json)
+    say_next(result.next_step(runs_dir), json=json)

@@ -2,12 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json, Run, RunsDir
+from qat_tft.cli.options.run_names import finished_runs
+
+if TYPE_CHECKING:
+    from qat_tft.runs.report import RunReport
 
 
 def report(
@@ -31,6 +36,7 @@ def report(
             "--compare",
             help="Two runs to put side by side instead, into compare.html of the runs folder or --out.",
             metavar="RUN RUN",
+            autocompletion=finished_runs,
         ),
     ] = None,
     opened: Annotated[bool, typer.Option("--open", help="Show the page in the browser.")] = False,
@@ -68,6 +74,25 @@ def report(
     console.emit(replace(found, picture=drawn, page=page), json=json)
     if opened and page is not None:
         shown_in_browser(page)
+    say_next(_after(found, run, runs_dir, opened=opened), json=json)
+
+
+def _after(found: "RunReport", run: str | None, runs_dir: str, *, opened: bool) -> str:
+    """Say what a run lacks first, and where everything is there, how it is looked at or used."""
+    from qat_tft.runs import layout
+
+    files = [name for kind, name in layout.ONNX.items() if kind != "fp32" and name in found.sizes]
+    quantized = layout.WEIGHTS["qat"] in found.sizes
+    if layout.ONNX["fp32"] not in found.sizes or (quantized and not files):
+        words = ("export", "--int8") if quantized else ("export",)
+        return f"{command(*words, run=run, runs_dir=runs_dir)} writes what this run lacks, its ONNX files"
+    if found.check is None:
+        checking = command("check", *(() if run is None else ("--run", run)), runs_dir=runs_dir)
+        return f"{checking} compares the file with the trained model"
+    if not opened:
+        return f"{command('report', '--open', run=run, runs_dir=runs_dir)} shows the page in the browser"
+    file = str(found.folder / (files[0] if files else layout.ONNX["fp32"]))
+    return f"{command('predict', file, '--parquet-file', 'FILE')} forecasts the steps after the last rows of FILE"
 
 
 def _compare(
@@ -98,3 +123,6 @@ def _compare(
     console.emit(found.with_page(page), json=json)
     if opened and page is not None:
         shown_in_browser(page)
+    if not opened:
+        pages = command("report", "--compare", *compared, "--open", runs_dir=runs_dir)
+        say_next(f"{pages} shows them in the browser", json=json)

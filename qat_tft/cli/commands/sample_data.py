@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json
 
 
@@ -36,3 +37,4 @@ def sample_data(
     from qat_tft.data.sample.samples import describe_sample, write_sample
 
     console.emit(describe_sample(write_sample(preset, rows, out, overwrite=overwrite)), json=json)
+    say_next(f"{command('train', '--parquet-file', out, '--use-qat')} finds the schema beside the file", json=json)

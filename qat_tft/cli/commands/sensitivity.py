@@ -6,6 +6,8 @@ from typing import Annotated
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.display.work_progress import WorkDisplay
+from qat_tft.cli.next_step import command, say_next
 from qat_tft.cli.options.common import Json, Run, RunsDir
 from qat_tft.cli.options.settings import share
 from qat_tft.errors import CheckFailed
@@ -49,7 +51,8 @@ def sensitivity(
     from qat_tft.runs.sensitivity import analyse
 
     folder = RunFolder.find(run, runs_dir)
-    found = analyse(folder, by=by.value, windows=windows, max_drop=drop, measured=_note)
+    with WorkDisplay(json=json) as shown:
+        found = analyse(folder, by=by.value, windows=windows, max_drop=drop, told=shown.part, reading=shown.reading)
     console.emit(found, json=json)
     if drop is not None and found.choice is None:
         if json:  # standard output holds one object, and it says so
@@ -59,7 +62,6 @@ def sensitivity(
         console.note(f"Train with: qat-tft train --use-qat --float-layers {','.join(found.float_layers)}")
     elif found.float_layers is not None and found.trained:
         console.note(f"Written to {folder.path / 'config.toml'}. Export again: qat-tft export {folder.path} --int8")
-
-
-def _note(group: str) -> None:
-    console.note(f"Measured {group}")
+    elif drop is None:
+        choosing = command("sensitivity", "--max-drop", "0.5%", run=run, runs_dir=runs_dir)
+        say_next(f"{choosing} leaves the costliest in floating point", json=json)

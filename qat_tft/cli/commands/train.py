@@ -5,7 +5,9 @@ from typing import Annotated, Any
 import typer
 
 from qat_tft.cli import console
+from qat_tft.cli.next_step import say_next
 from qat_tft.cli.options.common import json_option, runs_dir_option
+from qat_tft.cli.options.run_names import unfinished_runs
 from qat_tft.cli.options.settings import with_settings
 from qat_tft.config.data import DataConfig
 from qat_tft.config.names import Given
@@ -23,7 +25,13 @@ def _role(name: str, what: str, *, metavar: str = "COLUMNS") -> Any:
 def train(
     *,
     name_to_resume: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="With --resume: the run to resume.", show_default=False)
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="With --resume: the run to resume.",
+            show_default=False,
+            autocompletion=unfinished_runs,
+        ),
     ] = None,
     schema: Annotated[
         str | None,
@@ -88,3 +96,4 @@ def train(
     else:
         result = training.start(given, roles, schema_file=schema, config_file=config, runs_dir=runs_dir, name=name)
     console.emit(result, json=json)
+    say_next(result.next_step(runs_dir), json=json)

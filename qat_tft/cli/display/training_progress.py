@@ -3,14 +3,16 @@
 from types import TracebackType
 from typing import Self
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
 from qat_tft.cli import console
+from qat_tft.cli.display.times import Elapsed, TimeLeft
+from qat_tft.cli.display.work_progress import LARGE
+from qat_tft.durations import exactly
 from qat_tft.training.progress import FLIPPED, EpochReport, PhaseStart, StepReport
 
 _TITLES = {"fp32": "FP32", "qat": "QAT", "continued": "FP32 trained on"}
 _WAITING = "loss -"
-_LARGE = 2_000_000  # rows that take longer than a second
 
 
 class TrainingDisplay:
@@ -25,7 +27,8 @@ class TrainingDisplay:
                 BarColumn(bar_width=24),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[figures]}"),
-                TimeRemainingColumn(),
+                Elapsed(),
+                TimeLeft(),
                 console=console.messages(),
                 transient=True,
             )
@@ -47,7 +50,7 @@ class TrainingDisplay:
 
     def reading(self, done: int, total: int) -> None:
         """Move a bar over the rows of a large file; without a terminal, and for a small one, that is silent."""
-        if self._bar is None or total < _LARGE:
+        if self._bar is None or total < LARGE:
             return
         if self._task is None:
             self._task = self._bar.add_task("Reading", total=total, figures="rows")
@@ -65,7 +68,9 @@ class TrainingDisplay:
             return
         if self._task is not None:
             self._bar.remove_task(self._task)
-        self._task = self._bar.add_task(title, total=start.steps, completed=start.done, figures=_WAITING)
+        self._task = self._bar.add_task(
+            title, total=start.steps, completed=start.done, begun=start.done, figures=_WAITING
+        )
 
     def step(self, report: StepReport) -> None:
         """Move the bar; without a terminal a step is silent."""
@@ -81,7 +86,7 @@ class TrainingDisplay:
             f"{title} epoch {report.epoch}: train {report.train_loss:.4f}, "
             f"validation {report.validation_loss:.4f}{' (best)' if report.best else ''}, "
             f"{report.samples_per_second:,.0f} samples/s, peak {report.peak_mib:,.0f} MiB, "
-            f"{report.seconds:.1f} s{_flipped(report)}"
+            f"{exactly(report.seconds)}{_flipped(report)}"
         )
 
 

@@ -4,6 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
+from qat_tft.cli.options.run_names import finished_runs
+
 
 def runs_dir_option(*, panel: str | None = None) -> Any:
     """Return `--runs-dir`, for a command that shows it in a panel."""
@@ -15,6 +17,11 @@ def json_option(*, panel: str | None = None) -> Any:
     return typer.Option("--json", help="Print one JSON object.", rich_help_panel=panel)
 
 
-Run = Annotated[str | None, typer.Argument(help="Run: a name under the runs folder, or a path. Default: the latest.")]
+Run = Annotated[
+    str | None,
+    typer.Argument(
+        help="Run: a name under the runs folder, or a path. Default: the latest.", autocompletion=finished_runs
+    ),
+]
 RunsDir = Annotated[str, runs_dir_option()]
 Json = Annotated[bool, json_option()]

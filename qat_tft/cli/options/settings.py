@@ -92,6 +92,7 @@ def option_for(path: str, *, show_default: bool = False) -> Any:
         rich_help_panel=section_called(path.split(".")[0]).title,
         metavar=_metavar(field.annotation, field.metadata),
         show_default=show_default,
+        autocompletion=_offering(field.annotation),
     )
 
 
@@ -117,6 +118,7 @@ def _parameter(path: str) -> inspect.Parameter:
         show_default=False,
         rich_help_panel=section_called(path.split(".")[0]).title,
         metavar=_metavar(field.annotation, field.metadata),
+        autocompletion=_offering(field.annotation),
     )
     kind = _option_type(field.annotation, field.metadata)
     return keyword(name_of(path), kind | None, option)
@@ -134,6 +136,12 @@ def _option_type(annotation: Any, metadata: list[Any]) -> Any:
 def _metavar(annotation: Any, metadata: list[Any]) -> str | None:
     named = [one.text for one in (*metadata, *_annotations(annotation)) if isinstance(one, Metavar)]
     return named[-1] if named else "|".join(choices(annotation)) or None
+
+
+def _offering(annotation: Any) -> Callable[[], list[str]] | None:
+    """Return what offers a shell the choices of a setting; None where it has none, so that the shell offers files."""
+    names = list(choices(annotation))
+    return (lambda: names) if names else None
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

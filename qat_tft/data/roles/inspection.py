@@ -34,6 +34,7 @@ from qat_tft.data.roles.proposal import (
 from qat_tft.data.time.kind import time_text
 from qat_tft.errors import DataError, SchemaError, some_of
 from qat_tft.schema import Kind, Role, Schema
+from qat_tft.stages import Told, nobody
 
 _ADVICE = """
 Proposed schema, a draft to review (--write-schema FILE saves it): check the
@@ -142,6 +143,7 @@ def inspect_file(
     time: str | None = None,
     target: str | None = None,
     ids: Sequence[str] | None = None,
+    told: Told = nobody,
 ) -> Inspection:
     """Describe a Parquet file, a folder of them or a list, reading one column at a time.
 
@@ -150,6 +152,7 @@ def inspect_file(
         time: the time column, if it is not to be guessed.
         target: the column to forecast, likewise.
         ids: the columns that name a series, likewise; an empty list for a single series.
+        told: is told each column before it is scanned.
 
     Raises:
         DataError: it cannot be read, or has no rows.
@@ -161,7 +164,10 @@ def inspect_file(
             source.types(named)
     if source.rows == 0:
         raise DataError("there are no rows", where=source.label)
-    profiles = [profile_column(source, column) for column in source.names]
+    profiles = []
+    for place, column in enumerate(source.names):
+        told(f"scanning {column}", place, len(source.names))
+        profiles.append(profile_column(source, column))
     problems = [f"Column '{column}' is not in every file." for column in source.names if source.without(column)]
     given = Given(time, target, None if ids is None else tuple(ids), declared_roles(source))
     time_column = propose_time(profiles, given)

@@ -1,7 +1,12 @@
 """What the console prints is what it was given, whatever the names in the user's data look like."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,3 +93,59 @@ def test_no_name_is_a_command_to_the_terminal(capsys: pytest.CaptureFixture[str]
 def test_no_name_makes_a_second_message(capsys: pytest.CaptureFixture[str]) -> None:
     console.error(f"no column {HOSTILE}")
     assert capsys.readouterr().err == "error: no column a\\x1b[31m\\x07\\nerror: forged\\u202e\n"
+
+
+COLOUR = "\x1b["
+FAILING = "from qat_tft.cli.app import main; main(['runs', 'rm', 'unconfirmed']); main(['runs', '--runs-dir', 'runs'])"
+
+
+def printed(tmp_path: Path, *, terminal: bool, **environment: str) -> tuple[str, str]:
+    """Standard output and error of an error's message and a table, both printed to a terminal or both to pipes."""
+    folder = tmp_path / "runs" / "one.unfinished"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").touch()
+    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR", "COLUMNS")}
+    how = {
+        "cwd": tmp_path,
+        "env": {**kept, "TERM": "xterm", **environment},
+        "check": False,
+        "stdin": subprocess.DEVNULL,
+    }
+    words = [sys.executable, "-c", FAILING]
+    if not terminal:
+        done = subprocess.run(words, capture_output=True, text=True, **how)
+        return done.stdout, done.stderr
+    ours, theirs = os.openpty()
+    subprocess.run(words, stdout=theirs, stderr=theirs, **how)
+    os.close(theirs)
+    text = os.read(ours, 100_000).decode()
+    os.close(ours)
+    return text, text
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "coloured"),
+    [
+        pytest.param(True, {}, True, id="terminal"),
+        pytest.param(True, {"TERM": "dumb"}, False, id="terminal without colour"),
+        pytest.param(False, {}, False, id="pipe"),
+        pytest.param(False, {"FORCE_COLOR": "1"}, True, id="pipe, asked for"),
+    ],
+)
+def test_colour_is_for_terminals_and_for_those_who_ask(tmp_path, terminal, environment, coloured):
+    output, messages = printed(tmp_path, terminal=terminal, **environment)
+    assert "one" in output
+    assert (COLOUR in output, COLOUR in messages) == (coloured, coloured)
+
+
+@pytest.mark.parametrize("terminal", [True, False], ids=["terminal", "pipe"])
+def test_no_color_wins(tmp_path, terminal):
+    _, messages = printed(tmp_path, terminal=terminal, NO_COLOR="1", FORCE_COLOR="1")
+    assert "error" in messages
+    assert f"{COLOUR}1;31m" not in messages
+
+
+def test_a_pipe_stays_a_pipe_where_colour_is_asked_for(tmp_path):
+    plain, _ = printed(tmp_path, terminal=False)
+    coloured, _ = printed(tmp_path, terminal=False, FORCE_COLOR="1")
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == plain, "of the same width"

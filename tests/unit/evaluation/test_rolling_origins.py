@@ -1,5 +1,6 @@
 """Rolling origins: every model forecasts the same windows, batch by batch, and is scored on the actual values."""
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -147,7 +148,18 @@ def test_a_seasonal_naive_forecast_with_a_season_of_one_row_is_called_the_last_v
     for table in report(season=1).tables():
         console.print(table)
     assert "seasonal naive" not in console.file.getvalue()
-    assert console.file.getvalue().count("last value") == 4
+    assert console.file.getvalue().count("last value") == 5
+
+
+def test_the_strongest_naive_forecast_is_named_and_every_model_compared_with_it() -> None:
+    found = origins().score({"fp32": off_by(1), "seasonal_naive": off_by(4), "last_value": off_by(2)})
+    one = replace(report(), scores=found)
+    assert "The strongest simple forecast is last value; q-risk P50 against it: FP32 \N{MINUS SIGN}50.0 %" in [
+        str(part) for part in one.tables()
+    ]
+    value = one.to_json()
+    assert value["strongest_simple"] == "last_value"
+    assert value["gain_over_strongest_simple"] == pytest.approx({"fp32": 0.5, "seasonal_naive": -1, "last_value": 0})
 
 
 def test_the_json_of_a_report_has_every_step_and_series() -> None:

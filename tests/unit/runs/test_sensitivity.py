@@ -54,10 +54,13 @@ def risk_of(costs: dict[str, float], joint: float = 0.0):
 def test_each_group_is_measured_alone_and_the_costliest_comes_first():
     model, risk, seen = Rounded(), risk_of({"a": 0.1, "b": 0.4, "c": 0.0, "d": -0.1}), []
     costs = measure_costs(
-        model, by_layer(model), lambda: (risk(model.rounding()), 3 * risk(model.rounding())), done=seen.append
+        model,
+        by_layer(model),
+        lambda: (risk(model.rounding()), 3 * risk(model.rounding())),
+        told=lambda *stage: seen.append(stage),
     )
     assert list(costs.alone) == ["b", "a", "c", "d"]
-    assert seen == ["a", "b", "c", "d"]
+    assert seen == [(f"measuring {name}", place, 4) for place, name in enumerate("abcd")]
     assert costs.unrounded == (1.0, 3.0)
     assert costs.rise("b") == pytest.approx(0.4)
     assert model.rounding() == set("abcd"), "the phase is restored"

@@ -1,5 +1,6 @@
 """An error about a setting names it as the user gave it: the option on the command line, the key in a file."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,7 +87,12 @@ def test_an_option_shows_choices_default_and_help_of_its_setting() -> None:
 
 def test_options_arrive_as_settings_and_those_that_were_not_used_do_not(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, Any] = {}
-    monkeypatch.setattr("qat_tft.cli.train_run.start", lambda given, roles, **_: seen.update(given, **roles))
+
+    def start(given: dict[str, Any], roles: dict[str, str], **_: Any) -> SimpleNamespace:
+        seen.update(given, **roles)
+        return SimpleNamespace(next_step=lambda runs_dir: "")
+
+    monkeypatch.setattr("qat_tft.cli.train_run.start", start)
     monkeypatch.setattr("qat_tft.cli.console.emit", lambda *_, **__: None)
     words = "--no-cache --quantiles 0.1,0.5 --use-qat --epochs 3 --dropout 0.2 --target load --float-layers a,b"
     assert main(["train", *words.split(), "--parquet-file", "a b", "--parquet-file", "c"]) == 0

@@ -42,7 +42,10 @@ def rendered(inspection: Inspection) -> str:
 
 
 def test_series_of_a_panel_get_their_roles_with_a_reason(write: Write, cities: Cities) -> None:
-    inspection = inspect_file(write(cities(72)))
+    scanned = []
+    inspection = inspect_file(write(cities(72)), told=lambda *stage: scanned.append(stage))
+    assert scanned[0][1:] == (0, len(scanned))
+    assert {what.removeprefix("scanning ") for what, _, _ in scanned} == {one.name for one, _ in inspection.columns}
     assert proposed(inspection) == {
         "city": "id+static category",
         "time": "time",

@@ -74,12 +74,16 @@ def test_a_larger_file_is_a_note_and_no_refusal(run_for, damaged, monkeypatch) -
     graphs = {kind: onnx.load(run.onnx_file(kind)) for kind in ("fp32", "int8")}
     graphs["int8"].metadata_props[0].value += " " * 200_000  # more than its weights save
     monkeypatch.setattr(run_export, "_verified", lambda plan, scaling: graphs[plan.metadata.kind])
-    result = write_plans(run, [plan_fp32(run), plan_int8(run)])
+    stages = []
+    result = write_plans(run, [plan_fp32(run), plan_int8(run)], lambda *stage: stages.append(stage))
+    assert stages == [("tracing model.fp32.onnx", 0, 3), ("tracing model.int8.onnx", 1, 3), ("writing", 2, 3)]
     sizes = {file.kind: file.bytes for file in result.files}
     assert sizes["int8"] > sizes["fp32"]
     assert any(GRAPH_IS_LARGER in str(part) for part in result.tables())
-    report = check_model(run.onnx_file("int8"), seconds=0.0)
+    stages.clear()
+    report = check_model(run.onnx_file("int8"), seconds=0.0, told=lambda *stage: stages.append(stage))
     assert report.passed, report.reasons
+    assert [(done, total) for _, done, total in stages] == [(done, 6) for done in range(6)]
     assert report.found.file_ratio > 1
     assert any(GRAPH_IS_LARGER in str(part) for part in report.tables())
 

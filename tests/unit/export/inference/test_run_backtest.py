@@ -83,7 +83,9 @@ def test_scores_are_those_of_the_kept_rows(run: RunFolder, tmp_path: Path) -> No
 
 
 def test_mase_is_scaled_by_seasonal_changes_of_the_training_rows(run: RunFolder) -> None:
-    report = backtest_run(run, Span())
+    read = []
+    report = backtest_run(run, Span(), reading=lambda *rows: read.append(rows))
+    assert read[-1] == (4 * ROWS, 4 * ROWS), "two series, read twice"
     rows = pq.read_table(run.path / "data.parquet").to_pylist()
     for place, plant in enumerate(("north", "south")):
         load = np.array([row["load"] for row in rows if row["plant"] == plant])[: ROWS // 2]
