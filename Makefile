@@ -11,7 +11,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 # Test processes, one thread each: two processes with torch's own threads would fight over the cores.
 JOBS ?= 2
 
-.PHONY: help install demo test lint types wheel bench clean
+.PHONY: help install demo readme test lint types docs wheel bench clean
 .DELETE_ON_ERROR:
 
 help:
@@ -19,6 +19,8 @@ help:
 	@echo "make test    install, then lint, types and every test"
 	@echo "make lint    ruff over the whole tree"
 	@echo "make types   mypy --strict over the built wheel"
+	@echo "make docs    the site of the documentation, in build/site"
+	@echo "make readme  make demo, and what it prints into README.md"
 	@echo "make wheel   the wheel, in dist/"
 	@echo "make bench   every script in benchmarks/"
 	@echo "make clean   remove what was built (the environment and the runs stay)"
@@ -28,6 +30,13 @@ demo: install
 	"$(BIN)/qat-tft" export --int8
 	"$(BIN)/qat-tft" check
 	"$(BIN)/qat-tft" report
+
+# The width is that of the page: nothing is wrapped or folded.
+readme: install
+	mkdir -p build
+	COLUMNS=120 $(MAKE) --no-print-directory demo > build/demo.txt
+	"$(BIN)/python" docs/readme_block.py build/demo.txt README.md
+	cp "runs/$$(cat runs/latest)/forecast.png" docs/pictures/forecast.png
 
 # A file's tests stay in one process, so that what a module's fixtures train is trained once.
 test: lint types
@@ -43,6 +52,10 @@ types: wheel
 	$(PIP) install --quiet --no-deps --no-index --target build/wheelcheck dist/qat_tft-*.whl
 	cd build/wheelcheck && "$(BIN)/mypy" --config-file "$(CURDIR)/pyproject.toml" \
 		--cache-dir "$(CURDIR)/.mypy_cache" --package qat_tft
+
+# NO_MKDOCS_2_WARNING: what Material says about its successor is not about these pages.
+docs: install
+	NO_MKDOCS_2_WARNING=1 "$(BIN)/mkdocs" build --strict
 
 # setuptools copies into build/lib and never removes what has left the tree since.
 wheel: install
@@ -67,7 +80,7 @@ $(STAMP): pyproject.toml constraints.txt | $(VENV)/bin/pip
 	$(PIP) install --quiet --constraint constraints.txt torch
 	@echo "Installing qat-tft and its tools into $(VENV)"
 	$(PIP) install --quiet --constraint constraints.txt setuptools
-	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev]'
+	$(PIP) install --quiet --constraint constraints.txt --no-build-isolation --editable '.[dev,docs]'
 	@touch $@
 
 $(VENV)/bin/pip:

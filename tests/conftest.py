@@ -6,6 +6,9 @@ import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -202,3 +205,15 @@ def no_file_longer_than(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
+@pytest.fixture(scope="session")
+def readme_block() -> ModuleType:
+    """The script that `make readme` calls."""
+    script = Path(__file__).resolve().parents[1] / "docs" / "readme_block.py"
+    spec = spec_from_file_location("readme_block", script)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -40,8 +40,11 @@ class TemporalFusionTransformer(nn.Module):
     """The TFT of Lim et al. (2021) for scaled inputs and a scaled target.
 
     Args:
-        static, historical, future: the widths of the three input groups. Static and future may be empty.
-        history, horizon: T and F, in steps.
+        static: the widths of the static inputs, which may be empty.
+        historical: the widths of the inputs of the history.
+        future: the widths of the inputs of the steps to forecast, which may be empty.
+        history: T, in steps.
+        horizon: F, in steps.
         hidden: H, the size of every vector in the model.
         heads: attention heads; must divide `hidden`.
         dropout: probability of every dropout layer.

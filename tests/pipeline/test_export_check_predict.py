@@ -3,11 +3,13 @@
 import importlib
 import importlib.metadata
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from shutil import copytree
+from types import ModuleType
 
 import numpy as np
 import onnx
@@ -31,9 +33,9 @@ from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import Columns, Schema
 from qat_tft.training.job import train
 
-EXAMPLES = [
-    Path(__file__).resolve().parents[2] / "examples" / f"{name}.py" for name in ("onnxruntime_only", "ten_lines")
-]
+ROOT = Path(__file__).resolve().parents[2]
+EXAMPLES = [ROOT / "examples" / f"{name}.py" for name in ("onnxruntime_only", "ten_lines")]
+CHANGING = re.compile(r"(?<=PASSED).*|\S*/\S+|against [a-z ]+|[-+\N{MINUS SIGN}]?\d[\d.,]*( ?%)?|[─━│┃┏┳┓┡╇┩└┴┘\s]+")
 HISTORY, HORIZON = 8, 3
 SAME_SUMS = 0.001  # steps of a layer: the same few products, added in another order
 SCHEMA = Schema(
@@ -150,11 +152,26 @@ def test_without_the_weights_the_tables_of_a_run_are_shown_and_no_page(run: RunF
     assert "fp32.safetensors" in messages
 
 
-def test_the_check_also_reads_well(run: RunFolder, call) -> None:
-    code, output, _ = call("check", run.onnx_file("int8"))
+def test_check_and_report_print_the_lines_that_the_readme_shows(
+    run: RunFolder, call, readme_block: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its figures are those of `make demo`, on another machine; the words have to be those of today."""
+    monkeypatch.setenv("COLUMNS", "120")
+    code, checked, _ = call("check", run.onnx_file("int8"))
     assert code == 0
-    assert "PASSED" in output
-    assert "MatMulIntegerToFloat" in output
+    assert "MatMulIntegerToFloat" in checked
+    code, reported, _ = call("report", run.path)
+    assert code == 0
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    outputs = {"train": reported, "check": checked, "report": reported}  # report repeats the tables of train
+    made = readme_block.block("".join(f"qat-tft {name}\n{output}" for name, output in outputs.items()))
+    assert masked(made) == masked(readme_block.taken(readme))
+
+
+def masked(text: str) -> list[str]:
+    """The lines of a block, without commands and what differs from run to run: figures, names, widths of cells."""
+    lines = (CHANGING.sub(" ", line).strip() for line in text.splitlines())
+    return [" ".join(line.split()) for line in lines if line and not line.startswith("qat-tft ")]
 
 
 def test_every_quantized_weight_is_stored_as_int8_once(run: RunFolder) -> None:
