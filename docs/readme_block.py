@@ -13,7 +13,9 @@ COMMAND = re.compile(r'^(".*/)?qat-tft"? (?P<words>\w.*)$')
 TABLES = {"train": "q-risk on the test part"}
 """Command to the title of the table that is shown whole."""
 LINES = {
-    "check": re.compile(r"PASSED|FAILED|[│┃] (tensors compared|those that differ|SQNR optimized|size and speed|file, KB) "),
+    "check": re.compile(
+        r"PASSED|FAILED|[│┃] (tensors compared|those that differ|SQNR optimized|size and speed|file, KB) "
+    ),
     "report": re.compile(r"Checkpointing \("),
 }
 """Command to the lines of it that are shown."""
