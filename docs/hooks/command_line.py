@@ -15,8 +15,8 @@ PREFACE = """# Command line
 
 Every command with every option, as `qat-tft COMMAND --help` shows them (of `train`, `quantize`, `plan` and `profile`,
 `--help-all`). Exit codes: 0 done, 1 a check failed, 2 bad usage or bad input, 130 interrupted."""
+STYLE = re.compile(r"\[(/|/?dim|/?bold)\]")
 OWN_PANELS = {"option": "Options", "argument": "Arguments"}
-MARKUP = re.compile(r"\[/?[a-z]*\]")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -38,7 +38,7 @@ def _sections(group: Any, name: str, above: typer.Context) -> Iterator[str]:
     context = typer.Context(command, info_name=name, parent=above)
     yield f"## {context.command_path}"
     yield f"    {context.command_path} {' '.join(command.collect_usage_pieces(context))}"
-    yield MARKUP.sub("", command.help or "")
+    yield STYLE.sub("", command.help or "")
     for title, records in _panels(command.get_params(context), context).items():
         yield f"**{title}**"
         yield _table(records)
@@ -56,9 +56,13 @@ def _panels(parameters: Iterable[Any], context: typer.Context) -> dict[str, list
 
 
 def _table(records: list[tuple[str, str]]) -> str:
-    rows = [f"| `{_cell(name)}` | {_cell(text)} |" for name, text in records]
+    rows = [f"| `{name}` | {_cell(text)} |" for name, text in records]
     return "\n".join(["| | |", "| --- | --- |", *rows])
 
 
 def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", r"\|").replace("<", "&lt;" if "`" in text else "<")
+    """A help text as a cell; what stands between backticks is code, in which nothing is escaped."""
+    plain = " ".join(STYLE.sub("", text).split())
+    parts = plain.split("`")
+    parts[::2] = [part.replace("|", r"\|").replace("<", "&lt;") for part in parts[::2]]
+    return "`".join(parts)

@@ -72,6 +72,8 @@ def test_the_reference_has_every_command_with_its_options_and_every_public_name(
     commands = (site / "reference" / "cli.html").read_text(encoding="utf-8")
     assert [name for name in (*COMMANDS, "runs rm") if f">qat-tft {name}<" not in commands] == []
     assert all(f"<code>{option}" in commands for option in ("--use-gradient-checkpointing", "--int8", "--epochs"))
+    assert "<code>--duplicates error|last|mean</code>" in commands
+    assert not re.search(r"\[/?(dim|bold|)\]", commands)
     names = (site / "reference" / "api.html").read_text(encoding="utf-8")
     assert [name for name in qat_tft.__all__ if name != "__version__" and f'id="qat_tft.{name}"' not in names] == []
 
