@@ -109,7 +109,8 @@ def _meet_first(backend: str) -> None:
     A launcher keeps its store when it starts ranks again, and torch takes no notice: one that comes first would find
     the address of a process that is gone.
     """
-    store, place, count = next(distributed.rendezvous("env://", timeout=_PATIENCE))
+    meeting = distributed.rendezvous("env://", timeout=_PATIENCE)  # type: ignore[attr-defined]
+    store, place, count = next(meeting)
     own = distributed.PrefixStore(f"qat_tft/start/{launched().restarts}", store)  # type: ignore[attr-defined]
     distributed.init_process_group(backend, store=own, rank=place, world_size=count, timeout=_PATIENCE)
 

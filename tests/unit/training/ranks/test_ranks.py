@@ -139,8 +139,8 @@ def test_a_rank_that_runs_out_of_memory_while_it_observes_takes_the_other_back_w
     assert (fallback["phase"], fallback["said"]) == ("qat", "CUDA out of memory")
 
 
-def test_ranges_that_a_broken_step_has_moved_are_not_in_the_state(trained, data_file, tmp_path):
-    ended = two_ranks("failing", tmp_path, data_file, call=7, killed=True, options=KINDS["observed"])
+def test_ranges_that_a_broken_step_has_moved_are_not_in_the_state(data_file, tmp_path):
+    ended = two_ranks("failing", tmp_path, data_file, call=7, killed=True, options={})
     assert ended[0].code == 1
     assert "LostRankError" in ended[0].said
     saved = load_state(tmp_path / "short" / "run.unfinished" / layout.STATE)
