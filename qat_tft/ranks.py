@@ -97,10 +97,22 @@ def join(device: str) -> None:
         return
     with _all_there():
         if not distributed.is_initialized():
-            distributed.init_process_group(_BACKENDS[device], timeout=_PATIENCE)
+            _meet_first(_BACKENDS[device])
         # torch has no public name for where its groups meet
         _meeting = _Meeting(distributed.distributed_c10d._get_default_store(), device)
     atexit.register(_leave)
+
+
+def _meet_first(backend: str) -> None:
+    """Make the first group of these ranks.
+
+    A launcher keeps its store when it starts ranks again, and torch takes no notice: one that comes first would find
+    the address of a process that is gone.
+    """
+    meeting = distributed.rendezvous("env://", timeout=_PATIENCE)  # type: ignore[attr-defined]
+    store, place, count = next(meeting)
+    own = distributed.PrefixStore(f"qat_tft/start/{launched().restarts}", store)  # type: ignore[attr-defined]
+    distributed.init_process_group(backend, store=own, rank=place, world_size=count, timeout=_PATIENCE)
 
 
 def _leave() -> None:

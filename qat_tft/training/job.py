@@ -69,6 +69,7 @@ def train(
     require_trackers(config.training.track)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
+        progress.note(f"Started again by its launcher: going on with {begun.name}")
         return _gone_on(begun, progress)
     require_same_options(config, schema)
     with ranks.together():
@@ -197,6 +198,7 @@ def quantize(
     require_trackers(config.training.track)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
+        progress.note(f"Started again by its launcher: going on with {begun.name}")
         return _gone_on(begun, progress)
     require_same_options(config, None)
     with ranks.together():

@@ -1,7 +1,9 @@
 """One optimizer step against a plain one, and what stops it."""
 
 from dataclasses import replace
+from itertools import islice
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,7 +13,9 @@ from qat_tft.data.windows import Batch
 from qat_tft.errors import NonFiniteLossError
 from qat_tft.evaluation.window_forecasts import validation_loss
 from qat_tft.model.loss import loss_of, pinball, quantile_loss
+from qat_tft.profiling.operator_count import OperatorCount
 from qat_tft.runs.build import accelerator_for, build_model
+from qat_tft.training.steps import step as steps
 from qat_tft.training.steps.step import TrainingStep
 
 CLIP = 0.05
@@ -77,6 +81,19 @@ def test_a_batch_with_a_nan_stops_the_step_by_name_and_changes_nothing(config, d
         made.settled()
     assert all(map(torch.equal, step.model.parameters(), before))
     assert all(parameter.grad is None for parameter in step.model.parameters())
+
+
+def test_nothing_in_a_step_waits_for_the_device(config, data, monkeypatch):
+    on_the_host = "present_windows"  # asks the raw targets, which are there
+    monkeypatch.setattr(steps, on_the_host, lambda target: np.isfinite(target.numpy()).sum() / target.shape[-1])
+    step = step_for(config, data)
+    first, second = islice(batches(data.training, 8), 2)
+    step([first], place="the first one, after which everything has its memory")
+    with OperatorCount() as count:
+        made = step([second], place="here")
+    waiting = [name for name in count.calls if "_local_scalar_dense" in name or "nonzero" in name or "equal" in name]
+    assert waiting == []
+    assert made.settled().loss > 0
 
 
 def with_missing_targets(batch: Batch, seed: int) -> Batch:

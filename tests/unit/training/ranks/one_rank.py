@@ -64,12 +64,14 @@ def trained(folder: str, options: dict[str, Any]) -> None:
     save_file(kept, str(FOLDER / f"{folder}.{RANK}.safetensors"))
 
 
-def out_of_memory_in(call: int) -> None:
-    """Let rank 1 run out of memory in the middle of a forward pass, where ranges are observed."""
+def failing_in(call: int, *, killed: bool) -> None:
+    """Let rank 1 run out of memory, or be killed, in the middle of a forward pass where ranges are observed."""
     forward, calls = ActivationQuantizer.forward, iter(range(10**9))
 
     def failing(self: ActivationQuantizer, x: torch.Tensor, *part: Any) -> torch.Tensor:
         if self.training and self.phase == "qat" and next(calls) == call:
+            if killed:
+                os.kill(os.getpid(), signal.SIGKILL)
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return forward(self, x, *part)
 
@@ -109,8 +111,8 @@ given = json.loads(OPTIONS)
 if SCENARIO == "train":
     for folder, options in given["runs"].items():
         trained(folder, options)
-elif SCENARIO == "out of memory":
-    out_of_memory_in(given["call"])
+elif SCENARIO == "failing":
+    failing_in(given["call"], killed=given["killed"])
     trained("short", given["options"])
 else:
     if "killed" in given:

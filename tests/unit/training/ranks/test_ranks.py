@@ -129,7 +129,7 @@ def test_rank_0_alone_writes(trained):
 
 def test_a_rank_that_runs_out_of_memory_while_it_observes_takes_the_other_back_with_it(trained, data_file, tmp_path):
     started = time.monotonic()
-    short = two_ranks("out of memory", tmp_path, data_file, call=7, options={})  # in mode off
+    short = two_ranks("failing", tmp_path, data_file, call=7, killed=False, options={})  # in mode off
     assert [code for code, _ in short] == [0, 0], short
     assert time.monotonic() - started < TIMEOUT, "the other one has waited until its patience was over"
     for which in ("fp32", "qat"):  # recomputing changes no bit
@@ -137,6 +137,16 @@ def test_a_rank_that_runs_out_of_memory_while_it_observes_takes_the_other_back_w
     events = [json.loads(line) for line in (tmp_path / "short" / "run" / layout.METRICS).read_text().splitlines()]
     (fallback,) = [event for event in events if event.get("event") == "out_of_memory"]
     assert (fallback["phase"], fallback["said"]) == ("qat", "CUDA out of memory")
+
+
+def test_ranges_that_a_broken_step_has_moved_are_not_in_the_state(data_file, tmp_path):
+    ended = two_ranks("failing", tmp_path, data_file, call=7, killed=True, options={})
+    assert ended[0].code == 1
+    assert "LostRankError" in ended[0].said
+    saved = load_state(tmp_path / "short" / "run.unfinished" / layout.STATE)
+    assert (saved.position.phase, saved.position.step) == ("qat", 0)
+    calibrated = {name: tensor for name, tensor in saved.best.items() if name.endswith(("minimum", "maximum"))}
+    assert [name for name, tensor in calibrated.items() if not torch.equal(tensor, saved.model[name])] == []
 
 
 WORDS = [
