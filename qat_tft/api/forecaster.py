@@ -27,7 +27,8 @@ from qat_tft.export.metadata import LstmForm, Store
 from qat_tft.export.verify.check import check_model, find_export
 from qat_tft.export.verify.check_report import CheckReport
 from qat_tft.report.content import collect
-from qat_tft.report.explain_run import MOST_WINDOWS, Detail, explain_run
+from qat_tft.report.explain_run import explain_run
+from qat_tft.report.explain_windows import MOST_WINDOWS, Detail
 from qat_tft.report.page import run_page, write_page
 from qat_tft.runs import layout
 from qat_tft.runs.folder import RunFolder
@@ -279,6 +280,7 @@ class Forecaster:
         target: str | None = None,
         lstm: LstmForm = "weights",
         store: Store = "packed",
+        with_explanations: bool = False,
     ) -> ExportResult:
         """Write the ONNX files of the run, as `qat-tft export` does.
 
@@ -287,6 +289,7 @@ class Forecaster:
             target: target machine of that file; by default the one that the model was trained for.
             lstm: "weights", or "dynamic" for onnxruntime's integer LSTM.
             store: "packed", or "int8" for weights of fewer bits in eight.
+            with_explanations: whether the files put out selection weights and attention too.
 
         Raises:
             UserError: the run cannot be exported so, or another process is writing to it.
@@ -299,6 +302,7 @@ class Forecaster:
                 target=target,
                 lstm=one_of("lstm", lstm, LstmForm),
                 store=one_of("store", store, Store),
+                with_explanations=with_explanations,
             )
 
     def check(self, *, model: FileChoice | None = None, seconds: float = 10.0) -> CheckReport:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from qat_tft.config.model import ModelConfig
 from qat_tft.data.panel import name_series
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
@@ -19,15 +18,12 @@ from qat_tft.evaluation.names import integer_name
 from qat_tft.evaluation.window_forecasts import evaluating, even_indices
 from qat_tft.evaluation.window_history import season_repeated, target_history
 from qat_tft.model.tft import Forecast, steps_present
-from qat_tft.runs.build import frame_of
+from qat_tft.runs.build import variables_by_group
 from qat_tft.runs.folder import RunFolder
-from qat_tft.schema import PRESENT, GroupName, Schema
+from qat_tft.schema import GroupName, Schema
 
 MOST_WINDOWS = 128
 """How many windows a report looks at: evenly spaced ones where a run has kept more."""
-GROUPS: tuple[GroupName, ...] = ("static", "historical", "future")
-SCALE, PATH = "(scale of the window)", "(linear path)"
-"""What the variables are called that the model's frame adds."""
 _BATCH = 32
 
 
@@ -107,23 +103,8 @@ def gather_evidence(run: RunFolder, season: int, most: int = MOST_WINDOWS) -> Ev
         series=tuple(_series_name(schema, preprocessing.series, code) for code in windows.series.tolist()),
         simple=torch.stack([torch.tensor(season_repeated(one, horizon, season)) for one in histories]),
         views=tuple(views),
-        variables={name: variables_of(run.load_config().model, schema, name) for name in GROUPS},
+        variables=variables_by_group(run.load_config().model, schema),
         low_bits=low_bits,
-    )
-
-
-def variables_of(model: ModelConfig, schema: Schema, group: GroupName) -> tuple[str, ...]:
-    """Return the variables of a group in the order of its selection weights.
-
-    They are its columns without `history.present`, and what the frame adds at the end of the real ones.
-    """
-    frame, columns = frame_of(model), schema.group(group)
-    framed = not model.seasonal_difference
-    added = {"static": (SCALE,) * frame.scale_input, "historical": (), "future": (PATH,) * frame.path}
-    return (
-        *(column for column in columns.real if column != PRESENT),
-        *(added[group] if framed else ()),
-        *columns.category,
     )
 
 

@@ -9,7 +9,7 @@ import torch
 
 from qat_tft.model.frame import Frame, FrameShape
 from qat_tft.report.content import ReportContent, collect
-from qat_tft.report.evidence import PATH, SCALE, Evidence, gather_evidence, variables_of
+from qat_tft.report.evidence import Evidence, gather_evidence
 from qat_tft.report.explanations import (
     Explanations,
     GroupImportance,
@@ -21,6 +21,7 @@ from qat_tft.report.explanations import (
 from qat_tft.report.fans import choose_fans
 from qat_tft.report.missing import Missing
 from qat_tft.runs import layout
+from qat_tft.runs.build import PATH, SCALE, variables_by_group
 from qat_tft.runs.folder import RunFolder
 from qat_tft.schema import PRESENT, Columns, GroupSize
 
@@ -59,7 +60,7 @@ def test_weights_are_the_models_own_and_sum_to_one(finished: RunFolder, evidence
 def test_padding_is_no_variable(finished: RunFolder, evidence: Evidence) -> None:
     schema, model = finished.load_effective_schema(), finished.load_config().model
     assert PRESENT in schema.group("historical").columns
-    assert variables_of(model, schema, "historical") == ("load", "<b>x</b> & $y$", "hour")
+    assert variables_by_group(model, schema)["historical"] == ("load", "<b>x</b> & $y$", "hour")
     assert {name: weights.shape[1] for name, weights in evidence.last.selection.items()} == {
         name: len(variables) for name, variables in evidence.variables.items()
     }
@@ -70,12 +71,12 @@ def test_what_the_frame_adds_stands_where_the_model_has_it(finished: RunFolder) 
     schema = finished.load_schema().model_copy(update={"known": known})
     model = finished.load_config().model
     framed = model.model_copy(update={"scale_input": True, "linear_path": "ridge"})
-    assert variables_of(framed, schema, "future") == ("hour", PATH, "shift")
-    assert variables_of(framed, schema, "static") == (SCALE, "plant")
+    assert variables_by_group(framed, schema)["future"] == ("hour", PATH, "shift")
+    assert variables_by_group(framed, schema)["static"] == (SCALE, "plant")
     bare = model.model_copy(update={"linear_path": "off", "scale_input": False})
-    assert variables_of(bare, schema, "future") == ("hour", "shift")
+    assert variables_by_group(bare, schema)["future"] == ("hour", "shift")
     differenced = framed.model_copy(update={"seasonal_difference": 2})
-    assert variables_of(differenced, schema, "static") == ("plant",)
+    assert variables_by_group(differenced, schema)["static"] == ("plant",)
     frame = Frame(FrameShape(True, path=True), GroupSize(3), 0, 1, history=6, horizon=3, quantiles=1)
     frame.weight.fill_(7.0)
     view = frame(torch.zeros(1, 1), torch.rand(1, 6, 3), torch.zeros(1, 3, 2))
