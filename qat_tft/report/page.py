@@ -95,6 +95,7 @@ def render(template: str, **values: Any) -> str:
         "points": signed_points,
         "thousands": lambda number: f"{number:,.0f}",
         "mib": lambda size: f"{size / 2**20:,.0f}",
+        "milliseconds": lambda time: "\N{EN DASH}" if time is None else f"{time * 1000:,.0f}",
         "decibel": lambda ratio: "\N{EN DASH}" if ratio is None else f"{ratio:.1f}",
     }
     environment.globals["group_titles"] = TITLES

@@ -23,6 +23,7 @@ from qat_tft.report.missing import Missing
 from qat_tft.runs import layout
 from qat_tft.runs.build import PATH, SCALE, variables_by_group
 from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.report import RunReport
 from qat_tft.schema import PRESENT, Columns, GroupSize
 
 MIDDLE, LEVELS, HISTORY = 1, (0.1, 0.5, 0.9), 6
@@ -237,7 +238,18 @@ def test_costs_are_those_of_check_and_results(content: ReportContent) -> None:
     ]
     assert cost.latency == (("1", 2.0, 1.0), ("32", 60.0, 40.0))
     assert cost.memory.with_bytes == 40 * 2**20
+    assert (cost.memory.without_seconds, cost.memory.with_seconds) == (1.25, 1.5)
     assert {file.name: file.size for file in cost.files}["model.int8.onnx"] == 1000
+
+
+def test_a_run_of_before_steps_were_timed_has_memory_and_no_times(changeable: RunFolder) -> None:
+    results = changeable.load_results()
+    saved = {name: value for name, value in (results.checkpointing or {}).items() if "seconds" not in name}
+    changeable.write_results(replace(results, checkpointing=saved))
+    cost = collect(changeable).cost
+    assert (cost.memory.with_bytes, cost.memory.with_seconds) == (40 * 2**20, None)
+    assert "measured." in RunReport.of(changeable).memory()
+    assert "times the time" not in RunReport.of(changeable).memory()
 
 
 def test_the_card_names_data_columns_and_versions(content: ReportContent) -> None:
