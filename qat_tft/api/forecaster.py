@@ -15,6 +15,7 @@ from qat_tft.api.arguments import Time, at_least_one, one_of, settings_of, time_
 from qat_tft.api.recipe import Recipe, export_if_asked, shown
 from qat_tft.api.tables import Data, as_files, as_own_file, is_table, name_of_table, paths_of, require_columns
 from qat_tft.api.wording import TRAINING, in_python, with_arguments
+from qat_tft.cli.display.forecast_picture import exported, forecasts_of
 from qat_tft.config.run import read_config_file
 from qat_tft.data.roles.choice import Named, Roles
 from qat_tft.errors import RunFolderError
@@ -335,10 +336,8 @@ class Forecaster:
         """
         with in_python():
             run = self._run()
-            file = run.integer_file
-            versions = ForecastSession(file, threads=1).metadata.versions if file.is_file() else {}
             page = run.path / layout.PAGE if out is None else Path(out)
-            write_page(page, run_page(collect(run, versions)))
+            write_page(page, run_page(collect(run, forecasts_of(exported(run)))))
             return page
 
     @property

@@ -5,8 +5,8 @@ Legend: N windows, T history, F horizon, S = T + F, Q quantiles, V variables of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +47,21 @@ class ModelView:
 
 
 @dataclass(frozen=True)
+class FileForecasts:
+    """The integer file of a run, as what forecasts.
+
+    Attributes:
+        name: of the file.
+        versions: package to the version that wrote it.
+        forecast: raw quantiles [B, F, Q] of raw windows, in a runtime for ONNX files.
+    """
+
+    name: str
+    versions: Mapping[str, str]
+    forecast: Callable[[Batch], Tensor]
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The windows of a report and what is said of them.
 
@@ -55,7 +70,8 @@ class Evidence:
         kept: how many windows the run has kept, of which these are some.
         series: name of each window's series.
         simple: [N, F], the last season of each window repeated.
-        views: FP32 first, then the quantization-aware model where there is one.
+        views: FP32 first, then the quantization-aware model where there is one: the quantiles of its file where that
+            was exported, and the weights of the model in torch.
         variables: group to the names of its variables, in the order of the weights.
         low_bits: layer to the bits of its weight, where they are fewer than eight.
     """
@@ -74,16 +90,20 @@ class Evidence:
         return self.views[-1]
 
 
-def gather_evidence(run: RunFolder, season: int, most: int = MOST_WINDOWS) -> Evidence:
+def gather_evidence(
+    run: RunFolder, season: int, most: int = MOST_WINDOWS, file: FileForecasts | None = None
+) -> Evidence:
     """Run the models of a finished run over windows that it has kept.
 
     Args:
         run: finished.
         season: rows of one season of the simple forecast.
         most: windows to look at.
+        file: the run's integer file; without it the quantization-aware model forecasts in torch.
 
     Raises:
         RunFolderError: the run folder is damaged.
+        UserError: the file is.
     """
     kept = run.load_check_windows()
     windows = kept.windows(even_indices(len(kept.target), most))
@@ -94,7 +114,8 @@ def gather_evidence(run: RunFolder, season: int, most: int = MOST_WINDOWS) -> Ev
     if run.has_qat_weights:
         quantized = run.load_qat_model()
         low_bits = quantized.low_bits()
-        views.append(_view("int8", integer_name(run.weight_bits), quantized, scaling, windows, schema))
+        view = _view("int8", integer_name(run.weight_bits), quantized, scaling, windows, schema)
+        views.append(view if file is None else replace(view, quantiles=_forecast(file, windows)))
     horizon = windows.target.shape[1]
     histories = (target_history(schema, one) for one in windows.historical)
     return Evidence(
@@ -121,6 +142,11 @@ def _view(kind: str, label: str, model: nn.Module, scaling: Scaling, windows: Ba
             batch = windows.windows(slice(first, first + _BATCH))
             parts.append(condensed(explained(model, scaling, batch), present_steps(batch, schema)))
     return view_of(kind, label, parts)
+
+
+def _forecast(file: FileForecasts, windows: Batch) -> Tensor:
+    batches = torch.arange(len(windows.target)).split(_BATCH)
+    return torch.cat([file.forecast(windows.windows(some)) for some in batches])
 
 
 def view_of(kind: str, label: str, parts: Sequence[tuple[Tensor, ...]]) -> ModelView:

@@ -50,7 +50,7 @@ def report(
     if compare is not None:
         _compare(run, picture, compare, runs_dir, out, opened=opened, json=json)
         return
-    from qat_tft.cli.display.forecast_picture import draw_run, exported
+    from qat_tft.cli.display.forecast_picture import draw_run, exported, forecasts_of
     from qat_tft.cli.display.pages import shown_in_browser, written_page
     from qat_tft.errors import PictureError, UnwritableError
     from qat_tft.report.content import collect
@@ -67,9 +67,8 @@ def report(
         if picture:
             raise
         console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")
-    versions = file.metadata.versions if file else {}
     page = written_page(
-        lambda: run_page(collect(folder, versions)), Path(out) if out else None, folder.path / layout.PAGE
+        lambda: run_page(collect(folder, forecasts_of(file))), Path(out) if out else None, folder.path / layout.PAGE
     )
     console.emit(replace(found, picture=drawn, page=page), json=json)
     if opened and page is not None:
@@ -106,6 +105,7 @@ def _compare(
     json: bool,
 ) -> None:
     """Put two runs side by side."""
+    from qat_tft.cli.display.forecast_picture import exported, forecasts_of
     from qat_tft.cli.display.pages import shown_in_browser, written_page
     from qat_tft.errors import ConfigError
     from qat_tft.report.comparison import compare_runs
@@ -117,7 +117,7 @@ def _compare(
         other = "a run" if run is not None else "--picture"
         raise ConfigError(f"{other} is given beside --compare", next_step="Leave it out, or --compare")
     first, second = (RunFolder.find(one, runs_dir) for one in compared)
-    found = compare_runs(first, second)
+    found = compare_runs(first, second, lambda one: forecasts_of(exported(one)))
     usual = Path(runs_dir) / layout.COMPARISON
     page = written_page(lambda: comparison_page(found), Path(out) if out else None, usual)
     console.emit(found.with_page(page), json=json)

@@ -9,7 +9,7 @@ import torch
 
 from qat_tft.model.frame import Frame, FrameShape
 from qat_tft.report.content import ReportContent, collect
-from qat_tft.report.evidence import Evidence, gather_evidence
+from qat_tft.report.evidence import Evidence, FileForecasts, gather_evidence
 from qat_tft.report.explanations import (
     Explanations,
     GroupImportance,
@@ -222,6 +222,21 @@ def test_variables_whose_weight_moved_are_named_and_no_others() -> None:
     )
     still = Explanations((GroupImportance("static", variables[1:], 0.001),), (), None)
     assert still.changes("INT8") == ("Static columns: INT8 puts 0.1% of the weight on other variables.",)
+
+
+def test_forecasts_are_the_files_and_weights_the_models(finished: RunFolder, content: ReportContent) -> None:
+    """A file that forecasts 7 everywhere: fans and errors are its own, explanations are not touched."""
+    seven = FileForecasts("model.int8.onnx", {}, lambda windows: torch.full((*windows.target.shape, 3), 7.0))
+    told, alone = collect(finished, seven), collect(finished)
+    assert (told.file, alone.file) == ("model.int8.onnx", "")
+    for fan in told.fans.shown:
+        by_kind = {kind: quantiles for kind, _, quantiles in fan.forecasts}
+        assert (by_kind["int8"] == 7.0).all()
+        assert not (by_kind["fp32"] == 7.0).any()
+    (own,), (other,) = ([one.error for one in run.steps if one.kind == "int8"] for run in (told, alone))
+    assert own != other
+    assert told.explanations == alone.explanations == content.explanations
+    assert alone.fans.shown[0].error == content.fans.shown[0].error  # the same model, in torch
 
 
 def test_one_export_makes_both_files(changeable: RunFolder) -> None:
