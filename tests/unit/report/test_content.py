@@ -331,8 +331,8 @@ def test_a_run_without_qat_is_told_of_in_fp32_alone(changeable: RunFolder) -> No
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "cannot read"), ('{"event": "ep', "is not JSON"), ("", "holds no epoch")],
-    ids=["gone", "cut short", "empty"],
+    [(None, "cannot read"), ('{"event": "ep\n', "is not JSON"), ("", "holds no epoch")],
+    ids=["gone", "damaged", "empty"],
 )
 def test_curves_that_cannot_be_read_are_named(changeable: RunFolder, text: str | None, said: str) -> None:
     path = changeable.path / layout.METRICS
@@ -347,3 +347,12 @@ def test_curves_are_read_phase_by_phase(content: ReportContent) -> None:
     assert [(one.phase, one.kind, len(one.epochs)) for one in (fp32, qat)] == [("fp32", "fp32", 2), ("qat", "int8", 1)]
     assert (fp32.kept.number, fp32.seconds, fp32.peak_mib) == (1, 7, None)
     assert (qat.kept.number, qat.seconds) == (1, None)
+
+
+def test_a_line_that_is_being_written_does_not_count(changeable: RunFolder) -> None:
+    path = changeable.path / layout.METRICS
+    whole = collect(changeable).curves
+    path.write_text(path.read_text() + '{"event": "epoch", "phase": "qat", "ep')
+    assert collect(changeable).curves == whole
+    path.write_text(path.read_text().rpartition("\n")[0])  # edited by hand: no newline at the end
+    assert collect(changeable).curves == whole
