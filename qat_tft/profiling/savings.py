@@ -101,7 +101,8 @@ def measure_savings(
 
 def _shortest(steps: tuple[Callable[[], None], ...], device: torch.device) -> tuple[float, ...]:
     """Return the shortest time of each step, in turns, so that what disturbs the machine disturbs all of them."""
-    start, rounds = time.monotonic(), []
+    start = time.monotonic()
+    rounds: list[list[float]] = []
     while len(rounds) < _ROUNDS and (not rounds or time.monotonic() - start < _MOST_SECONDS):
         rounds.append([seconds_of(step, device) for step in steps])
     return tuple(min(taken) for taken in zip(*rounds, strict=True))
