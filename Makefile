@@ -11,7 +11,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 # Test processes, one thread each: two processes with torch's own threads would fight over the cores.
 JOBS ?= 2
 
-.PHONY: help install demo readme test lint types docs wheel bench clean
+.PHONY: help install demo readme test lint types docs wheel bench pictures clean
 .DELETE_ON_ERROR:
 
 help:
@@ -23,6 +23,7 @@ help:
 	@echo "make readme  make demo, and what it prints into README.md"
 	@echo "make wheel   the wheel, in dist/"
 	@echo "make bench   every script in benchmarks/"
+	@echo "make pictures   pictures of the latest run's page for docs/pictures, after make demo; needs Chromium"
 	@echo "make clean   remove what was built (the environment and the runs stay)"
 
 demo: install
@@ -67,6 +68,9 @@ bench: install
 		echo "== $$script"; \
 		"$(BIN)/python" "$$script" || exit 1; \
 	done
+
+pictures: install
+	"$(BIN)/python" docs/pictures/make.py
 
 clean:
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -13,13 +13,14 @@ from qat_tft.config.fields import choices
 from qat_tft.data.preparation import NO_PREPARATION, Preparation
 from qat_tft.errors import OnnxFileError, SchemaError
 from qat_tft.quantization.products import Products
-from qat_tft.schema import Group, GroupSize, Schema
+from qat_tft.schema import Group, GroupName, GroupSize, Schema
 from qat_tft.texts import parse_json
 
 METADATA_KEY = "qat_tft"
 FORMAT_VERSION = 1
 SERIES_INPUT = "series"
 OUTPUT = "quantiles"
+ATTENTION_OUTPUT = "attention"
 BATCH = "batch"
 LEAST_BATCH = 1
 """The smallest batch of every file: an LSTM of onnxruntime ends the process where it gets no row."""
@@ -41,7 +42,7 @@ _ALWAYS = (
     "weights",
     "versions",
 )
-_LATER = ("lstm", "products", "low_bits", "packed", "target_transform", "fills", "usual")
+_LATER = ("lstm", "products", "low_bits", "packed", "target_transform", "fills", "usual", "explained")
 """Fields that are in every file, and those that files of earlier versions may lack."""
 
 Precision = Literal["fp32", "int8"]
@@ -63,6 +64,20 @@ class InputSpec:
     dtype: Literal["float32", "int64"]
     shape: tuple[int | str, ...]
     columns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OutputSpec:
+    """One output of the file, float32: its name and its shape.
+
+    Attributes:
+        shape: ``batch`` stands for the free dimension.
+        variables: those along the last dimension; empty for quantiles and attention.
+    """
+
+    name: str
+    shape: tuple[int | str, ...]
+    variables: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -93,6 +108,8 @@ class ModelMetadata:
             values: one for all series, or one for each code of a series.
         usual: real column to the lowest and highest raw value that is not far outside of its training values, for all
             series or for each code of a series; empty in files of earlier versions.
+        explained: group to its variables in the order of their selection weights, where the file puts out those
+            weights and the attention; empty where it puts out quantiles only.
     """
 
     kind: Precision
@@ -115,6 +132,7 @@ class ModelMetadata:
     fills: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     target_transform: str = "none"
     usual: Mapping[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
+    explained: Mapping[GroupName, tuple[str, ...]] = field(default_factory=dict)
 
     def to_text(self) -> str:
         """The JSON text that ``from_text`` reads back."""
@@ -143,6 +161,7 @@ class ModelMetadata:
                 "target_transform": self.target_transform,
                 "fills": {column: list(means) for column, means in self.fills.items()},
                 "usual": {column: [list(limits) for limits in values] for column, values in self.usual.items()},
+                **self._explanations(),
             },
             ensure_ascii=False,
             allow_nan=False,
@@ -209,28 +228,44 @@ class ModelMetadata:
             specs.append(InputSpec(SERIES_INPUT, "int64", (BATCH,)))
         return tuple(specs)
 
-    def output_shape(self) -> tuple[int | str, ...]:
-        """Shape of the output ``quantiles``: (batch, horizon, number of quantiles)."""
-        return (BATCH, self.horizon, len(self.quantiles))
+    def outputs(self) -> tuple[OutputSpec, ...]:
+        """The outputs of the file in their order: quantiles, then the weights that explain them where it has them."""
+        quantiles = OutputSpec(OUTPUT, (BATCH, self.horizon, len(self.quantiles)))
+        if not self.explained:
+            return (quantiles,)
+        weights = [
+            OutputSpec(f"{group}_weights", (*self._leading(group), len(variables)), tuple(variables))
+            for group, variables in self.explained.items()
+            if variables
+        ]
+        positions = self.history + self.horizon
+        return (quantiles, *weights, OutputSpec(ATTENTION_OUTPUT, (BATCH, self.horizon, positions)))
 
     def size_of(self, group: Group) -> GroupSize:
         """How wide a group is, its vocabularies with the unknown value included."""
         return GroupSize(len(group.real), tuple(len(self.vocabularies[column]) + 1 for column in group.category))
 
     def _inputs_of(self, group: Group) -> list[InputSpec]:
-        leading: dict[str, tuple[int | str, ...]] = {
-            "static": (BATCH,),
-            "historical": (BATCH, self.history),
-            "future": (BATCH, self.horizon),
-        }
-        specs = []
+        leading, specs = self._leading(group.name), []
         if group.real:
-            shape = (*leading[group.name], len(group.real))
-            specs.append(InputSpec(group.real_input, "float32", shape, group.real))
+            specs.append(InputSpec(group.real_input, "float32", (*leading, len(group.real)), group.real))
         if group.category:
-            shape = (*leading[group.name], len(group.category))
-            specs.append(InputSpec(group.category_input, "int64", shape, group.category))
+            specs.append(InputSpec(group.category_input, "int64", (*leading, len(group.category)), group.category))
         return specs
+
+    def _leading(self, group: GroupName) -> tuple[int | str, ...]:
+        steps: dict[GroupName, tuple[int, ...]] = {
+            "static": (),
+            "historical": (self.history,),
+            "future": (self.horizon,),
+        }
+        return (BATCH, *steps[group])
+
+    def _explanations(self) -> dict[str, Any]:
+        # Nothing where there are none: a file without them is the same as one of earlier versions.
+        explained = {group: list(variables) for group, variables in self.explained.items()}
+        outputs = {spec.name: list(spec.shape) for spec in self.outputs()}
+        return {"explained": explained, "outputs": outputs} if explained else {}
 
 
 def _refuse_other_versions(fields: Any, where: str | Path) -> None:

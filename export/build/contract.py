@@ -1,13 +1,16 @@
-"""The graph that goes into the file: raw values and category codes in, raw quantiles out.
+"""The graph that goes into the file: raw values and category codes in, raw quantiles out, and weights if wanted.
 
 B batch, T history, P horizon, Q quantiles.
 """
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from qat_tft.data.scaling import Scaling
 from qat_tft.export.metadata import SERIES_INPUT, InputSpec, ModelMetadata
+from qat_tft.model.tft import Forecast
 from qat_tft.schema import Group
 
 
@@ -33,16 +36,19 @@ class RawForecaster(nn.Module):
         self.steps = {"static": (), "historical": (metadata.history,), "future": (metadata.horizon,)}
         self.n_series = 0 if metadata.series is None else len(metadata.series) + 1
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(self, *inputs: Tensor) -> Any:
         """Raw inputs in the order of the file's inputs -> raw quantiles [B, P, Q]."""
+        return self.said(*inputs).quantiles
+
+    def said(self, *inputs: Tensor) -> Forecast:
+        """Return the forecast of raw inputs in the order of the file's inputs: raw quantiles, and weights."""
         named = {spec.name: tensor for spec, tensor in zip(self.specs, inputs, strict=True)}
         batch = inputs[0].shape[0]
         static, historical, future = (self._join(group, named, batch) for group in self.groups)
         series = self._series(named, batch, inputs[0].device)
         static, historical, future = self.scaling.scale_inputs(static, historical, future, series)
-        quantiles = self.model(static, historical, future).quantiles
-        raw: Tensor = self.scaling.unscale_target(quantiles, series)
-        return raw
+        said: Forecast = self.model(static, historical, future)
+        return said._replace(quantiles=self.scaling.unscale_target(said.quantiles, series))
 
     def _join(self, group: Group, named: dict[str, Tensor], batch: int) -> Tensor:
         # One float tensor per group, real columns first: what the model and the scaling take.
@@ -60,6 +66,23 @@ class RawForecaster(nn.Module):
         if not self.n_series:
             return torch.zeros(batch, dtype=torch.int64, device=device)
         return _known_codes(named[SERIES_INPUT], torch.tensor(self.n_series))
+
+
+class ExplainedForecaster(RawForecaster):
+    """The same with every output that ``metadata.outputs()`` names: each is a field of a Forecast.
+
+    Args:
+        model, scaling, metadata: as for `RawForecaster`.
+    """
+
+    def __init__(self, model: nn.Module, scaling: Scaling, metadata: ModelMetadata) -> None:
+        super().__init__(model, scaling, metadata)
+        self.outputs = tuple(spec.name for spec in metadata.outputs())
+
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Raw inputs in the order of the file's inputs -> its outputs in their order."""
+        said = self.said(*inputs)
+        return tuple(getattr(said, name) for name in self.outputs)
 
 
 def _known_codes(codes: Tensor, sizes: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ from qat_tft.export.build.passes.pack_codes import pack_codes
 from qat_tft.export.build.passes.rewrite import rewrite_patterns
 from qat_tft.export.build.passes.shorten_names import shorten_names
 from qat_tft.export.build.passes.widen_rows import widen_rows
-from qat_tft.export.metadata import BATCH, METADATA_KEY, OUTPUT, ModelMetadata
+from qat_tft.export.metadata import BATCH, METADATA_KEY, ModelMetadata
 from qat_tft.quantization.scheme import scheme_for
 
 OPSET = 20  # the last one whose QuantizeLinear every onnxruntime since 1.17 fuses
@@ -54,7 +54,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
                 dynamic_shapes=(tuple({0: batch} for _ in specs),),
                 opset_version=OPSET,
                 input_names=[spec.name for spec in specs],
-                output_names=[OUTPUT],
+                output_names=[spec.name for spec in metadata.outputs()],
                 verbose=False,
             )
     except torch.onnx.OnnxExporterError as error:
@@ -102,7 +102,8 @@ def _place_weights(graph: ModelProto, metadata: ModelMetadata) -> None:
 
 def _refuse_other_signature(graph: ModelProto, metadata: ModelMetadata) -> None:
     # The exporter freezes a dimension without a word when it believes that it is constant.
-    promised = {spec.name: spec.shape for spec in metadata.inputs()} | {OUTPUT: metadata.output_shape()}
+    promised = {spec.name: spec.shape for spec in metadata.inputs()}
+    promised |= {spec.name: spec.shape for spec in metadata.outputs()}
     found = {
         value.name: tuple(d.dim_param or d.dim_value for d in value.type.tensor_type.shape.dim)
         for value in (*graph.graph.input, *graph.graph.output)

@@ -16,7 +16,7 @@ from qat_tft.data.preprocessing import ScalingMode
 from qat_tft.data.scaling import Scaling
 from qat_tft.errors import ExportError, some_of
 from qat_tft.export.build import graph_rules
-from qat_tft.export.build.contract import RawForecaster
+from qat_tft.export.build.contract import ExplainedForecaster, RawForecaster
 from qat_tft.export.build.export_report import ExportedFile, ExportResult
 from qat_tft.export.build.graph import build_graph
 from qat_tft.export.metadata import FAR_OUTSIDE, LstmForm, ModelMetadata, Precision, Store
@@ -27,6 +27,7 @@ from qat_tft.quantization.prepare import FLOAT_OPERATIONS, FRAME, LSTM_CELL, QAT
 from qat_tft.quantization.products import INTEGER_STORAGE
 from qat_tft.quantization.scheme import FEW_BITS_UNSHOWN, TARGETS, Scheme, require_safe, scheme_for
 from qat_tft.runs import layout
+from qat_tft.runs.build import variables_by_group
 from qat_tft.runs.files import read_bytes
 from qat_tft.runs.folder import RunFolder
 from qat_tft.stages import Stages, Told, nobody
@@ -42,6 +43,7 @@ def export_run(
     lstm: LstmForm = "weights",
     store: Store = "packed",
     weight_bits: int | None = None,
+    with_explanations: bool = False,
     told: Told = nobody,
 ) -> ExportResult:
     """Write ``model.fp32.onnx`` and, with ``int8``, the file of the quantization-aware model into a run folder.
@@ -58,6 +60,7 @@ def export_run(
         lstm: what the INT8 file's LSTMs compute on: floating point over int8 weights, or integers of their own.
         store: ``int8`` writes weights of fewer bits in eight, for runtimes that know no smaller tensors.
         weight_bits: fewest bits that a weight must have been trained with; None: whatever it was.
+        with_explanations: whether the files put out selection weights and attention too.
         told: is told how far it has come.
 
     Raises:
@@ -68,10 +71,10 @@ def export_run(
         CalibrationError: a range of the model was never observed or is not finite.
     """
     with run.held():
-        plans = [plan_fp32(run)]
+        plans = [plan_fp32(run, with_explanations)]
         if int8:
             _refuse_other_bits(run, weight_bits)
-            plans.append(plan_int8(run, target, lstm, store))
+            plans.append(plan_int8(run, target, lstm, store, with_explanations))
         return write_plans(run, plans, told)
 
 
@@ -94,13 +97,17 @@ class ExportPlan:
     path: Path
 
 
-def plan_fp32(run: RunFolder) -> ExportPlan:
-    """Return the plan of the FP32 file; errors are those of `export_run`."""
-    return ExportPlan(run.load_fp32_model().folded(), _metadata_of(run), run.onnx_file("fp32"))
+def plan_fp32(run: RunFolder, with_explanations: bool = False) -> ExportPlan:
+    """Return the plan of the FP32 file; arguments and errors are those of `export_run`."""
+    return ExportPlan(run.load_fp32_model().folded(), _metadata_of(run, with_explanations), run.onnx_file("fp32"))
 
 
 def plan_int8(
-    run: RunFolder, target: str | None = None, lstm: LstmForm = "weights", store: Store = "packed"
+    run: RunFolder,
+    target: str | None = None,
+    lstm: LstmForm = "weights",
+    store: Store = "packed",
+    with_explanations: bool = False,
 ) -> ExportPlan:
     """Return the plan of the INT8 file; arguments and errors are those of `export_run`."""
     qat = run.load_qat_model()
@@ -125,7 +132,7 @@ def plan_int8(
     if low_bits:
         _refuse_few_bits(wanted, low_bits, run)
     described = replace(
-        _metadata_of(run),
+        _metadata_of(run, with_explanations),
         kind="int8",
         target=wanted.target,
         lstm=lstm,
@@ -183,11 +190,11 @@ def weights_fingerprint(run: RunFolder, kind: Precision) -> str:
     return sha256(read_bytes(run.weights_file("fp32" if kind == "fp32" else "qat"))).hexdigest()
 
 
-def _metadata_of(run: RunFolder) -> ModelMetadata:
-    config, preprocessing = run.load_config(), run.load_preprocessing()
+def _metadata_of(run: RunFolder, with_explanations: bool) -> ModelMetadata:
+    config, preprocessing, schema = run.load_config(), run.load_preprocessing(), run.load_effective_schema()
     return ModelMetadata(
         kind="fp32",
-        schema=run.load_effective_schema(),
+        schema=schema,
         vocabularies={column: v.values for column, v in preprocessing.vocabularies.items()},
         series=preprocessing.series if preprocessing.mode is ScalingMode.SERIES else None,
         quantiles=config.model.quantiles,
@@ -199,6 +206,7 @@ def _metadata_of(run: RunFolder) -> ModelMetadata:
         fills=preprocessing.fill_values(),
         target_transform=str(preprocessing.transform),
         usual=preprocessing.usual_values(FAR_OUTSIDE),
+        explained=variables_by_group(config.model, schema) if with_explanations else {},
     )
 
 
@@ -211,7 +219,8 @@ def _float_operations(qat: QATTemporalFusionTransformer, lstm: LstmForm) -> list
 
 def _verified(plan: ExportPlan, scaling: Scaling) -> ModelProto:
     model, metadata = plan.model, plan.metadata
-    graph = build_graph(RawForecaster(model, scaling, metadata).eval(), metadata)
+    forecaster = ExplainedForecaster if metadata.explained else RawForecaster
+    graph = build_graph(forecaster(model, scaling, metadata).eval(), metadata)
     scheme = scheme_for(metadata.target) if metadata.target else None
     portable = scheme is not None and scheme.standard_operators_only
     lstm_nodes = sum(isinstance(module, Recurrence) for module in model.modules())

@@ -48,14 +48,14 @@ def forecast_parquet(
         DataError, SchemaError: the data cannot be read, lack a column, or no series is long enough.
     """
     metadata = file.metadata
-    read = _read(metadata, paths, future)
+    read = read_rows(metadata, paths, future)
     appended = can_extend(read)
     rows = with_future_rows(read, metadata.horizon) if appended else read
     needs = Needs(metadata.preparation.min_history or metadata.history, metadata.horizon, appended)
     origins = find_origins(rows, needs, at=origin, strict=future is not None)
-    read_rows = _rows_of_windows(rows, origins.rows, metadata)
-    TargetTransform(metadata.target_transform).require_domain(rows, read_rows)
-    panel = _encoding(metadata).encode(rows, read_rows)
+    needed = _rows_of_windows(rows, origins.rows, metadata)
+    TargetTransform(metadata.target_transform).require_domain(rows, needed)
+    panel = encoding_of(metadata).encode(rows, needed)
     far = FarValues(metadata)
     quantiles = np.concatenate([_forecast(file, panel, some, far) for some in origins.rows.split(_BATCH)])
     table = ForecastRows.of(panel, paths).table(
@@ -64,7 +64,8 @@ def forecast_parquet(
     return Predictions(table, len(origins.rows), (*panel.notes, *origins.notes, *far.notes()))
 
 
-def _read(metadata: ModelMetadata, paths: Paths, future: Paths | None) -> Panel:
+def read_rows(metadata: ModelMetadata, paths: Paths, future: Paths | None = None) -> Panel:
+    """Return rows as a file's training read them, categories still in words; arguments and errors of forecasting."""
     declared = metadata.preparation.source_schema(metadata.schema)
     if future is None:
         return read_panel(paths, declared, metadata.preparation, checked=False)
@@ -82,7 +83,8 @@ def _rows_of_windows(panel: Panel, origins: Tensor, metadata: ModelMetadata) -> 
     return every
 
 
-def _encoding(metadata: ModelMetadata) -> Encoding:
+def encoding_of(metadata: ModelMetadata) -> Encoding:
+    """Return what a file knows of categories, series and missing values."""
     vocabularies = {column: Vocabulary(column, values) for column, values in metadata.vocabularies.items()}
     return Encoding(vocabularies, metadata.series, metadata.series is not None, metadata.fills)
 

@@ -68,20 +68,33 @@ class ForecastSession:
                 would hide a NaN (QuantizeLinear turns it into the lowest code), so it is refused up front.
             OnnxFileError: the file's graph does not fit together.
         """
-        _refuse_unlike(arrays, self.inputs)
-        for spec in self.inputs:
-            _refuse_non_finite(arrays[spec.name], spec)
-        try:
-            (quantiles,) = self._session.run([OUTPUT], dict(arrays))
-        except (
-            Exception
-        ) as error:  # onnxruntime raises a dozen unrelated classes for a graph that does not fit together
+        return self._run([OUTPUT], arrays)[OUTPUT]
+
+    def require_explanations(self) -> None:
+        """Raise an OnnxFileError where the file puts out nothing but quantiles."""
+        if not self.metadata.explained:
             raise OnnxFileError(
-                f"onnxruntime cannot run this file ({str(error).splitlines()[0]})",
+                "this file puts out no explanations",
                 where=str(self.path),
-                next_step=_AGAIN,
-            ) from error
-        return np.asarray(quantiles, dtype=np.float32)
+                next_step="`qat-tft export --with-explanations` writes one that does.",
+            )
+
+    def explain(self, arrays: Mapping[str, Array]) -> dict[str, Quantiles]:
+        """Return every output of a file with explanations: quantiles, selection weights by group, and attention.
+
+        Args:
+            arrays: as `forecast` takes them.
+
+        Returns:
+            The outputs that ``metadata.outputs()`` names, by name. Selection weights at a step of the history that is
+            padding (0 in ``history.present``) mean nothing.
+
+        Raises:
+            DataError: as `forecast`.
+            OnnxFileError: the file has no explanations, or its graph does not fit together.
+        """
+        self.require_explanations()
+        return self._run([spec.name for spec in self.metadata.outputs()], arrays)
 
     def finite_forecast(self, arrays: Mapping[str, Array]) -> Quantiles:
         """As ``forecast``, with an OnnxFileError where an answer is NaN or infinite: weights of a damaged file."""
@@ -119,6 +132,22 @@ class ForecastSession:
         """Inputs and outputs as the file's graph declares them: name to element type and shape."""
         inputs, outputs = self._session.get_inputs(), self._session.get_outputs()
         return self._decoded(lambda: (_signature(inputs), _signature(outputs)))
+
+    def _run(self, outputs: list[str], arrays: Mapping[str, Array]) -> dict[str, Quantiles]:
+        _refuse_unlike(arrays, self.inputs)
+        for spec in self.inputs:
+            _refuse_non_finite(arrays[spec.name], spec)
+        try:
+            values = self._session.run(outputs, dict(arrays))
+        except (
+            Exception
+        ) as error:  # onnxruntime raises a dozen unrelated classes for a graph that does not fit together
+            raise OnnxFileError(
+                f"onnxruntime cannot run this file ({str(error).splitlines()[0]})",
+                where=str(self.path),
+                next_step=_AGAIN,
+            ) from error
+        return {name: np.asarray(value, dtype=np.float32) for name, value in zip(outputs, values, strict=True)}
 
     def _decoded(self, read: Callable[[], Read]) -> Read:
         """Return texts of the file: onnxruntime takes any bytes for them, and decodes them when they are asked for."""

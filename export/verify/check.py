@@ -18,7 +18,7 @@ from qat_tft.export.build.export_report import reasons_to_names
 from qat_tft.export.build.graph_rules import quantized_constants, unchanged_bytes, weight_bytes
 from qat_tft.export.graph_reader import GraphReader
 from qat_tft.export.inference.session import ForecastSession, Signature
-from qat_tft.export.metadata import FAR_OUTSIDE, OUTPUT, ModelMetadata
+from qat_tft.export.metadata import FAR_OUTSIDE, ModelMetadata
 from qat_tft.export.verify.check_report import CheckReport
 from qat_tft.export.verify.compare import LARGE_BATCH, Array, Comparison, compare, window_inputs
 from qat_tft.export.verify.evidence import Evidence, FileFacts
@@ -37,6 +37,7 @@ from qat_tft.export.verify.work import integer_share
 from qat_tft.model.loss import q_risk
 from qat_tft.quantization.prepare import LEFT_OUT
 from qat_tft.quantization.scheme import scheme_for
+from qat_tft.runs.build import variables_by_group
 from qat_tft.runs.folder import RunFolder
 from qat_tft.stages import Stages, Told, nobody
 from qat_tft.temporary import temporary_folder
@@ -151,6 +152,7 @@ class _Check:
         found = Evidence(
             tensors=tensors,
             **_accuracy(compared, None if qat is None else output_step(qat)),
+            explanations_db={name: sqnr_db(*pair) for name, pair in compared.explanations.items()},
             crossings=crossings(compared.first),
             bytes=_bytes(self.file.path, fp32_file, graph.model, self.int8),
             q_risk=_risks(compared, self.metadata),
@@ -211,7 +213,7 @@ def _facts_of(metadata: ModelMetadata) -> FileFacts:
 def _contract_breaches(file: ForecastSession) -> Iterator[str]:
     inputs, outputs = file.signature()
     promised: Signature = {spec.name: (spec.dtype, spec.shape) for spec in file.inputs}
-    answer: Signature = {OUTPUT: ("float32", file.metadata.output_shape())}
+    answer: Signature = {spec.name: ("float32", spec.shape) for spec in file.metadata.outputs()}
     yield from _differences("input", promised, inputs)
     yield from _differences("output", answer, outputs)
 
@@ -232,6 +234,7 @@ def _metadata_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]
         return
     config, preprocessing = run.load_config(), run.load_preprocessing()
     vocabularies = {column: vocabulary.values for column, vocabulary in preprocessing.vocabularies.items()}
+    explained = variables_by_group(config.model, metadata.schema) if metadata.explained else {}
     promised = {
         "vocabularies": (dict(metadata.vocabularies), vocabularies),
         "series": (metadata.series, preprocessing.series if preprocessing.mode == "series" else None),
@@ -241,6 +244,7 @@ def _metadata_breaches(metadata: ModelMetadata, run: RunFolder) -> Iterator[str]
         "preparation of rows": (metadata.preparation, preprocessing.preparation),
         "means that fill missing values": (dict(metadata.fills), dict(preprocessing.fill_values())),
         "target transform": (metadata.target_transform, str(preprocessing.transform)),
+        "explained variables": (dict(metadata.explained), explained),
         "usual values": (dict(metadata.usual), preprocessing.usual_values(FAR_OUTSIDE) if metadata.usual else {}),
     }
     for what, (said, held) in promised.items():

@@ -19,7 +19,7 @@ from qat_tft.data.windows import Batch
 from qat_tft.errors import DataError, RunFolderError
 from qat_tft.export.build.contract import RawForecaster
 from qat_tft.export.inference.session import ForecastSession
-from qat_tft.export.metadata import SERIES_INPUT, ModelMetadata
+from qat_tft.export.metadata import OUTPUT, SERIES_INPUT, ModelMetadata
 from qat_tft.export.verify.measures import spread_order
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.runs.folder import RunFolder
@@ -43,6 +43,8 @@ class Comparison:
         file: of the file at batch 64, by how onnxruntime ran it; the first is what users run.
         small: of the file, run in that first way, for the first few windows, by smaller batch size.
         batch_mates_change: largest change of a window's raw forecast when its batch mates are replaced.
+        explanations: name of each output besides the quantiles to the weights of the reference and of the file, run as
+            users do, for the first windows; empty where the file has none.
         target: raw, [N, P].
         units: turn forecasts into what the network put out.
     """
@@ -52,6 +54,7 @@ class Comparison:
     file: Mapping[str, Array]
     small: Mapping[int, Array]
     batch_mates_change: float
+    explanations: Mapping[str, tuple[Array, Array]]
     target: Tensor
     units: "NetworkUnits"
 
@@ -145,6 +148,7 @@ def compare(sessions: Mapping[str, ForecastSession], run: RunFolder, windows: Ba
         file=dict(zip(sessions, by_model[2:], strict=True)),
         small={size: _in_batches(file, windows, compared, size) for size in SMALL_BATCHES},
         batch_mates_change=_batch_mates_change(file, windows, compared),
+        explanations=_explanations(file, reference, window_inputs(windows, compared[:LARGE_BATCH], file.metadata)),
         target=windows.target[compared],
         units=NetworkUnits.of(fp32_model, scaling, windows.windows(compared)),
     )
@@ -186,10 +190,14 @@ class _TorchForecaster:
     def __init__(self, forecaster: RawForecaster) -> None:
         self._forecaster = forecaster.eval()
 
-    @torch.no_grad()
     def __call__(self, inputs: Inputs) -> Array:
+        return self.said(inputs)[OUTPUT]
+
+    @torch.no_grad()
+    def said(self, inputs: Inputs) -> dict[str, Array]:
+        """Quantiles and the weights that explain them, by the name that a file's output has."""
         tensors = [torch.from_numpy(inputs[spec.name]) for spec in self._forecaster.specs]
-        return np.asarray(self._forecaster(*tensors).numpy())
+        return {name: np.asarray(value.numpy()) for name, value in self._forecaster.said(*tensors)._asdict().items()}
 
 
 def _torch_models(
@@ -205,6 +213,13 @@ def _in_batches(file: ForecastSession, windows: Batch, rows: Tensor, size: int) 
     few = rows[:_SMALL_BATCH_ROWS]
     parts = [few[start : start + size] for start in range(0, len(few), size)]
     return np.concatenate([file.forecast(window_inputs(windows, part, file.metadata)) for part in parts])
+
+
+def _explanations(file: ForecastSession, reference: _TorchForecaster, inputs: Inputs) -> dict[str, tuple[Array, Array]]:
+    if not file.metadata.explained:
+        return {}
+    expected, found = reference.said(inputs), file.explain(inputs)
+    return {name: (expected[name], weights) for name, weights in found.items() if name != OUTPUT}
 
 
 def _batch_mates_change(file: ForecastSession, windows: Batch, rows: Tensor) -> float:

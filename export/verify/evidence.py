@@ -53,6 +53,8 @@ class Evidence:
         optimization_steps: largest change made by onnxruntime's optimizations, in output steps.
         batch_steps: largest change made by the size of the batch, in output steps.
         batch_mates_change: largest change of a row's raw forecast when its batch mates are replaced.
+        explanations_db: SQNR of the weights that explain forecasts against the reference model's, by output; empty
+            where the file has none.
         crossings: forecasts whose quantiles are out of order, of all rows x horizon.
         bytes: ``fp32_file``, ``int8_file``, ``int8_weights``, ``float_weights``, and ``unchanged``, which both files
             have alike: embeddings, statistics of each series, metadata.
@@ -72,6 +74,7 @@ class Evidence:
     optimization_steps: float | None = None
     batch_steps: float | None = None
     batch_mates_change: float | None = None
+    explanations_db: Mapping[str, float | None] = field(default_factory=dict)
     crossings: int | None = None
     bytes: Mapping[str, int | None] = field(default_factory=dict)
     q_risk: Mapping[str, Risks | None] = field(default_factory=dict)

@@ -232,6 +232,15 @@ METRICS: tuple[Metric, ...] = (
         breach="a forecast changes by {value} with its batch mates",
         not_finite="a forecast is not finite beside other batch mates",
     ),
+    Metric(
+        "explanations_sqnr_db",
+        "SQNR of {case}",
+        lambda found: found.explanations_db,
+        unit="dB",
+        limit=_at_least_sqnr,
+        breach="SQNR of the output {case} is {value}, below {bound}",
+        not_finite="the output {case} is not finite",
+    ),
     Metric("quantile_crossings", "forecasts with crossing quantiles", lambda found: found.crossings, digits=0),
     Metric(
         "reference_sqnr_db",

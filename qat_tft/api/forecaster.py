@@ -15,6 +15,7 @@ from qat_tft.api.arguments import Time, at_least_one, one_of, settings_of, time_
 from qat_tft.api.recipe import Recipe, export_if_asked, shown
 from qat_tft.api.tables import Data, as_files, as_own_file, is_table, name_of_table, paths_of, require_columns
 from qat_tft.api.wording import TRAINING, in_python, with_arguments
+from qat_tft.cli.display.forecast_picture import exported, forecasts_of
 from qat_tft.config.run import read_config_file
 from qat_tft.data.roles.choice import Named, Roles
 from qat_tft.errors import RunFolderError
@@ -27,7 +28,8 @@ from qat_tft.export.metadata import LstmForm, Store
 from qat_tft.export.verify.check import check_model, find_export
 from qat_tft.export.verify.check_report import CheckReport
 from qat_tft.report.content import collect
-from qat_tft.report.explain_run import MOST_WINDOWS, Detail, explain_run
+from qat_tft.report.explain_run import explain_run
+from qat_tft.report.explain_windows import MOST_WINDOWS, Detail
 from qat_tft.report.page import run_page, write_page
 from qat_tft.runs import layout
 from qat_tft.runs.folder import RunFolder
@@ -279,6 +281,7 @@ class Forecaster:
         target: str | None = None,
         lstm: LstmForm = "weights",
         store: Store = "packed",
+        with_explanations: bool = False,
     ) -> ExportResult:
         """Write the ONNX files of the run, as `qat-tft export` does.
 
@@ -287,6 +290,7 @@ class Forecaster:
             target: target machine of that file; by default the one that the model was trained for.
             lstm: "weights", or "dynamic" for onnxruntime's integer LSTM.
             store: "packed", or "int8" for weights of fewer bits in eight.
+            with_explanations: whether the files put out selection weights and attention too.
 
         Raises:
             UserError: the run cannot be exported so, or another process is writing to it.
@@ -299,6 +303,7 @@ class Forecaster:
                 target=target,
                 lstm=one_of("lstm", lstm, LstmForm),
                 store=one_of("store", store, Store),
+                with_explanations=with_explanations,
             )
 
     def check(self, *, model: FileChoice | None = None, seconds: float = 10.0) -> CheckReport:
@@ -331,10 +336,8 @@ class Forecaster:
         """
         with in_python():
             run = self._run()
-            file = run.integer_file
-            versions = ForecastSession(file, threads=1).metadata.versions if file.is_file() else {}
             page = run.path / layout.PAGE if out is None else Path(out)
-            write_page(page, run_page(collect(run, versions)))
+            write_page(page, run_page(collect(run, forecasts_of(exported(run)))))
             return page
 
     @property

@@ -69,22 +69,25 @@ def card_of(
     config: RunConfig,
     schema: Schema,
     preprocessing: Preprocessing,
-    results: RunResults,
+    results: RunResults | None,
     versions: Mapping[str, str],
 ) -> ModelCard:
-    """Return the card of a run; `schema` is what the user gave, `versions` those that wrote its file."""
-    own = {"qat-tft": results.version} if results.version else {}
+    """Return the card of a run; `schema` is what the user gave, `versions` those that wrote its file.
+
+    A run that is not finished has no results.
+    """
+    own = {"qat-tft": results.version} if results is not None and results.version else {}
     return ModelCard(
         data=tuple(_data(config, schema, preprocessing, results)),
         model=tuple(_model(config, results)),
         columns=tuple(_columns(schema, preprocessing.preparation.effective_schema(schema))),
         options={name: _settings(section) for name, section in config.model_dump(mode="json").items()},
         versions=tuple({**own, **versions}.items()),
-        notes=results.notes,
+        notes=results.notes if results is not None else (),
     )
 
 
-def _data(config: RunConfig, schema: Schema, preprocessing: Preprocessing, results: RunResults) -> Iterator[Row]:
+def _data(config: RunConfig, schema: Schema, preprocessing: Preprocessing, results: RunResults | None) -> Iterator[Row]:
     yield "Files", some_of(config.data.parquet_files) or "embedded bike rentals (Washington, D.C., 2011 and 2012)"
     yield "Target", schema.target
     yield "Time", schema.time
@@ -96,9 +99,10 @@ def _data(config: RunConfig, schema: Schema, preprocessing: Preprocessing, resul
     else:
         test, validation = config.data.test, config.data.validation
         yield "Split", f"the last {test:.0%} of the times test, the {validation:.0%} before them validate"
+    windows = results.windows if results is not None else {}
     for part in ("train", "validation", "test"):
-        if part in results.windows:
-            yield f"Windows, {part}", f"{results.windows[part]:,}"
+        if part in windows:
+            yield f"Windows, {part}", f"{windows[part]:,}"
     yield "Target transform", str(preprocessing.transform.value)
 
 
@@ -120,12 +124,14 @@ def _time(preparation: Preparation) -> Iterator[Row]:
         yield "Calendar features", ", ".join(preparation.calendar)
 
 
-def _model(config: RunConfig, results: RunResults) -> Iterator[Row]:
+def _model(config: RunConfig, results: RunResults | None) -> Iterator[Row]:
     model = config.model
     yield "Architecture", "Temporal Fusion Transformer (Lim et al., 2021)"
     yield "History and horizon", f"{model.history:,} and {model.horizon:,} steps"
     yield "Hidden size, heads", f"{model.hidden}, {model.heads}"
     yield "Quantiles", ", ".join(f"{level:g}" for level in model.quantiles)
+    if results is None:
+        return
     if results.parameters:
         yield "Trained weights", f"{results.parameters:,}"
     if results.seconds:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from rich.text import Text
 
 from qat_tft.evaluation.names import quantile_name, risk_text, signed_percent
 from qat_tft.report.content import ReportContent, collect
+from qat_tft.report.evidence import FileForecasts
 from qat_tft.report.quality import RiskRow
 from qat_tft.runs.folder import RunFolder
 
@@ -87,13 +88,21 @@ class Comparison:
         return [*parts, *([Text(f"Report: {self.page}")] if self.page else [])]
 
 
-def compare_runs(first: RunFolder, second: RunFolder) -> Comparison:
+def compare_runs(
+    first: RunFolder, second: RunFolder, file_of: Callable[[RunFolder], FileForecasts | None] = lambda _: None
+) -> Comparison:
     """Put two finished runs side by side.
+
+    Args:
+        first: a run.
+        second: another one.
+        file_of: returns the integer file of a run, as `collect` takes it.
 
     Raises:
         RunFolderError: a run folder is damaged.
+        UserError: a file is.
     """
-    runs = collect(first), collect(second)
+    runs = collect(first, file_of(first)), collect(second, file_of(second))
     caveats = tuple(_caveats(runs, first, second))
     return Comparison(
         runs=runs,

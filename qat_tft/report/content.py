@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from qat_tft.report.answer import Fact, absences, answer
 from qat_tft.report.card import ModelCard, card_of
 from qat_tft.report.cost import Cost, cost_of
-from qat_tft.report.evidence import gather_evidence
+from qat_tft.report.evidence import FileForecasts, gather_evidence
 from qat_tft.report.explanations import Explanations, explain
 from qat_tft.report.fans import Fans, choose_fans
 from qat_tft.report.missing import Missing
@@ -17,8 +15,6 @@ from qat_tft.report.quality import RiskRow, StepErrors, errors_by_step, risk_row
 from qat_tft.report.training_curves import PhaseCurve, read_curves
 from qat_tft.runs.folder import RunFolder
 from qat_tft.runs.report import RunReport
-
-_NO_VERSIONS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -29,6 +25,7 @@ class ReportContent:
         name: of the run.
         target: what is forecast.
         integers: what the quantization-aware model is called, such as INT8; empty where there is none.
+        file: name of the file that forecast for it; empty where the model did in torch.
         levels: the quantiles.
         middle: place of the quantile nearest to the median.
         lead: the answer in one sentence.
@@ -47,6 +44,7 @@ class ReportContent:
     name: str
     target: str
     integers: str
+    file: str
     levels: tuple[float, ...]
     middle: int
     lead: str
@@ -63,25 +61,27 @@ class ReportContent:
     card: ModelCard
 
 
-def collect(run: RunFolder, versions: Mapping[str, str] = _NO_VERSIONS) -> ReportContent:
+def collect(run: RunFolder, file: FileForecasts | None = None) -> ReportContent:
     """Compute the report of a finished run.
 
     Args:
         run: finished; its data files are not needed.
-        versions: package to version that wrote its exported file.
+        file: its integer file, which forecasts in the place of the quantization-aware model in torch.
 
     Raises:
         RunFolderError: the run folder is damaged.
+        UserError: the file is.
     """
     report, config, schema = RunReport.of(run), run.load_config(), run.load_schema()
     results = report.results
-    evidence = gather_evidence(run, results.season)
+    evidence = gather_evidence(run, results.season, file=file)
     effective = run.load_effective_schema()
     levels, middle = config.model.quantiles, results.middle
     return ReportContent(
         name=run.name,
         target=schema.target,
         integers=evidence.last.label if len(evidence.views) > 1 else "",
+        file=file.name if file is not None and len(evidence.views) > 1 else "",
         levels=levels,
         middle=middle,
         lead=results.sentence(),
@@ -95,5 +95,5 @@ def collect(run: RunFolder, versions: Mapping[str, str] = _NO_VERSIONS) -> Repor
         steps=errors_by_step(evidence, levels),
         explanations=explain(evidence.views, evidence.variables, config.model.history),
         cost=cost_of(report, evidence.low_bits),
-        card=card_of(config, schema, run.load_preprocessing(), results, versions),
+        card=card_of(config, schema, run.load_preprocessing(), results, {} if file is None else file.versions),
     )

@@ -39,18 +39,21 @@ class FileSize:
 
 @dataclass(frozen=True)
 class StepMemory:
-    """The measured peak of a training step with checkpointing and without.
+    """The measured peak and time of a training step with checkpointing and without.
 
     Attributes:
         mode: what was recomputed.
         windows: of the step.
         without_bytes, with_bytes: the peaks.
+        without_seconds, with_seconds: the times; None where an earlier version measured none.
     """
 
     mode: str
     windows: int
     without_bytes: int
     with_bytes: int
+    without_seconds: float | None = None
+    with_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -84,12 +87,16 @@ def cost_of(report: RunReport, low_bits: Mapping[str, int]) -> Cost:
     return Cost(
         files=tuple(FileSize(name, layout.TITLES[name], size) for name, size in report.sizes.items()),
         latency=tuple((batch, *times) for batch, times in latency(check).items()),
-        memory=None if saved is None else StepMemory(**{name: saved[name] for name in StepMemory.__annotations__}),
+        memory=None if saved is None else _step_memory(saved),
         layers=tuple(_layer(layer, low_bits) for layer in check.get("layers") or ()),
         integer_share=check.get("integer_share"),
         checked_risks=risks,
         checked_windows=int(check.get("rows") or 0),
     )
+
+
+def _step_memory(saved: Mapping[str, Any]) -> StepMemory:
+    return StepMemory(**{name: saved[name] for name in StepMemory.__annotations__ if name in saved})
 
 
 def _layer(layer: Mapping[str, Any], low_bits: Mapping[str, int]) -> LayerCost:

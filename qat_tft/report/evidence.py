@@ -5,13 +5,12 @@ Legend: N windows, T history, F horizon, S = T + F, Q quantiles, V variables of 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
-from qat_tft.config.model import ModelConfig
 from qat_tft.data.panel import name_series
 from qat_tft.data.scaling import Scaling
 from qat_tft.data.windows import Batch
@@ -19,15 +18,12 @@ from qat_tft.evaluation.names import integer_name
 from qat_tft.evaluation.window_forecasts import evaluating, even_indices
 from qat_tft.evaluation.window_history import season_repeated, target_history
 from qat_tft.model.tft import Forecast, steps_present
-from qat_tft.runs.build import frame_of
+from qat_tft.runs.build import variables_by_group
 from qat_tft.runs.folder import RunFolder
-from qat_tft.schema import PRESENT, GroupName, Schema
+from qat_tft.schema import GroupName, Schema
 
 MOST_WINDOWS = 128
 """How many windows a report looks at: evenly spaced ones where a run has kept more."""
-GROUPS: tuple[GroupName, ...] = ("static", "historical", "future")
-SCALE, PATH = "(scale of the window)", "(linear path)"
-"""What the variables are called that the model's frame adds."""
 _BATCH = 32
 
 
@@ -51,6 +47,21 @@ class ModelView:
 
 
 @dataclass(frozen=True)
+class FileForecasts:
+    """The integer file of a run, as what forecasts.
+
+    Attributes:
+        name: of the file.
+        versions: package to the version that wrote it.
+        forecast: raw quantiles [B, F, Q] of raw windows, in a runtime for ONNX files.
+    """
+
+    name: str
+    versions: Mapping[str, str]
+    forecast: Callable[[Batch], Tensor]
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The windows of a report and what is said of them.
 
@@ -59,7 +70,8 @@ class Evidence:
         kept: how many windows the run has kept, of which these are some.
         series: name of each window's series.
         simple: [N, F], the last season of each window repeated.
-        views: FP32 first, then the quantization-aware model where there is one.
+        views: FP32 first, then the quantization-aware model where there is one: the quantiles of its file where that
+            was exported, and the weights of the model in torch.
         variables: group to the names of its variables, in the order of the weights.
         low_bits: layer to the bits of its weight, where they are fewer than eight.
     """
@@ -78,16 +90,20 @@ class Evidence:
         return self.views[-1]
 
 
-def gather_evidence(run: RunFolder, season: int, most: int = MOST_WINDOWS) -> Evidence:
+def gather_evidence(
+    run: RunFolder, season: int, most: int = MOST_WINDOWS, file: FileForecasts | None = None
+) -> Evidence:
     """Run the models of a finished run over windows that it has kept.
 
     Args:
         run: finished.
         season: rows of one season of the simple forecast.
         most: windows to look at.
+        file: the run's integer file; without it the quantization-aware model forecasts in torch.
 
     Raises:
         RunFolderError: the run folder is damaged.
+        UserError: the file is.
     """
     kept = run.load_check_windows()
     windows = kept.windows(even_indices(len(kept.target), most))
@@ -98,7 +114,8 @@ def gather_evidence(run: RunFolder, season: int, most: int = MOST_WINDOWS) -> Ev
     if run.has_qat_weights:
         quantized = run.load_qat_model()
         low_bits = quantized.low_bits()
-        views.append(_view("int8", integer_name(run.weight_bits), quantized, scaling, windows, schema))
+        view = _view("int8", integer_name(run.weight_bits), quantized, scaling, windows, schema)
+        views.append(view if file is None else replace(view, quantiles=_forecast(file, windows)))
     horizon = windows.target.shape[1]
     histories = (target_history(schema, one) for one in windows.historical)
     return Evidence(
@@ -107,23 +124,8 @@ def gather_evidence(run: RunFolder, season: int, most: int = MOST_WINDOWS) -> Ev
         series=tuple(_series_name(schema, preprocessing.series, code) for code in windows.series.tolist()),
         simple=torch.stack([torch.tensor(season_repeated(one, horizon, season)) for one in histories]),
         views=tuple(views),
-        variables={name: variables_of(run.load_config().model, schema, name) for name in GROUPS},
+        variables=variables_by_group(run.load_config().model, schema),
         low_bits=low_bits,
-    )
-
-
-def variables_of(model: ModelConfig, schema: Schema, group: GroupName) -> tuple[str, ...]:
-    """Return the variables of a group in the order of its selection weights.
-
-    They are its columns without `history.present`, and what the frame adds at the end of the real ones.
-    """
-    frame, columns = frame_of(model), schema.group(group)
-    framed = not model.seasonal_difference
-    added = {"static": (SCALE,) * frame.scale_input, "historical": (), "future": (PATH,) * frame.path}
-    return (
-        *(column for column in columns.real if column != PRESENT),
-        *(added[group] if framed else ()),
-        *columns.category,
     )
 
 
@@ -140,6 +142,11 @@ def _view(kind: str, label: str, model: nn.Module, scaling: Scaling, windows: Ba
             batch = windows.windows(slice(first, first + _BATCH))
             parts.append(condensed(explained(model, scaling, batch), present_steps(batch, schema)))
     return view_of(kind, label, parts)
+
+
+def _forecast(file: FileForecasts, windows: Batch) -> Tensor:
+    batches = torch.arange(len(windows.target)).split(_BATCH)
+    return torch.cat([file.forecast(windows.windows(some)) for some in batches])
 
 
 def view_of(kind: str, label: str, parts: Sequence[tuple[Tensor, ...]]) -> ModelView:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from qat_tft.report.evidence import GROUPS, ModelView
+from qat_tft.report.evidence import ModelView
 from qat_tft.schema import GroupName
 
 TITLES: dict[GroupName, str] = {
@@ -137,7 +137,7 @@ def explain(views: Sequence[ModelView], variables: Mapping[GroupName, tuple[str,
         variables: of each group, in the order of its weights.
         history: steps of a history.
     """
-    groups = tuple(_group(views, name, variables[name]) for name in GROUPS if variables[name])
+    groups = tuple(_group(views, name, variables[name]) for name in TITLES if variables[name])
     attention = tuple(_attention(view, history) for view in views)
     return Explanations(groups, attention, _moved([view.attention for view in views]))
 

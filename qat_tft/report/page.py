@@ -17,6 +17,8 @@ from qat_tft.report.explanations import TITLES, UNNOTICED, signed_points
 from qat_tft.report.fans import Fan
 from qat_tft.report.missing import Missing
 from qat_tft.report.pictures import with_own_names
+from qat_tft.report.training_curves import PhaseCurve
+from qat_tft.report.unfinished import UnfinishedContent
 from qat_tft.runs import files
 
 _MOST_VARIABLES = (12, 200)
@@ -49,15 +51,23 @@ def run_page(content: ReportContent) -> str:
     return render(
         "run.html.j2",
         run=content,
-        phases=[] if isinstance(content.curves, Missing) else [(one.kind, one.phase.upper()) for one in content.curves],
-        missing_curves=content.curves if isinstance(content.curves, Missing) else None,
+        **_phases(content.curves),
         fans=[*_fans(content)],
         quality=[*_quality(content)],
         attention=[*_attention(content)],
-        training=[*_training(content)],
+        training=[*_training(content.curves)],
         at_once=_MOST_VARIABLES[0],
         at_most=_MOST_VARIABLES[1],
     )
+
+
+def unfinished_page(content: UnfinishedContent) -> str:
+    """Return the page of an unfinished run; equal content gives equal bytes.
+
+    Raises:
+        PictureError: matplotlib cannot be loaded.
+    """
+    return render("unfinished.html.j2", run=content, training=[*_training(content.curves)], **_phases(content.curves))
 
 
 def comparison_page(comparison: Comparison) -> str:
@@ -69,8 +79,7 @@ def comparison_page(comparison: Comparison) -> str:
     pictures = [
         [
             one._replace(svg=Markup(with_own_names(one.svg, f"run{place}")))
-            for drawn in (_fans, _quality, _attention, _training)
-            for one in drawn(run)
+            for one in (*_fans(run), *_quality(run), *_attention(run), *_training(run.curves))
         ]
         for place, run in enumerate(comparison.runs)
     ]
@@ -95,6 +104,7 @@ def render(template: str, **values: Any) -> str:
         "points": signed_points,
         "thousands": lambda number: f"{number:,.0f}",
         "mib": lambda size: f"{size / 2**20:,.0f}",
+        "milliseconds": lambda time: "\N{EN DASH}" if time is None else f"{time * 1000:,.0f}",
         "decibel": lambda ratio: "\N{EN DASH}" if ratio is None else f"{ratio:.1f}",
     }
     environment.globals["group_titles"] = TITLES
@@ -170,14 +180,21 @@ def _attention(content: ReportContent) -> Iterator[Picture]:
     )
 
 
-def _training(content: ReportContent) -> Iterator[Picture]:
-    if isinstance(content.curves, Missing):
+def _phases(curves: tuple[PhaseCurve, ...] | Missing) -> dict[str, Any]:
+    """Return the phases as a legend names them, or what is told instead, and the rows of their table."""
+    if isinstance(curves, Missing):
+        return {"phases": [], "missing_curves": curves}
+    return {"phases": [(one.kind, one.phase.upper()) for one in curves], "missing_curves": None}
+
+
+def _training(curves: tuple[PhaseCurve, ...] | Missing) -> Iterator[Picture]:
+    if isinstance(curves, Missing):
         return
     yield picture(
         "curves",
-        pictures.draw_curves(content.curves),
+        pictures.draw_curves(curves),
         "Training and validation loss by epoch: "
-        + "; ".join(f"{one.phase.upper()} validation {one.kept.validation_loss:.4f} at best" for one in content.curves),
+        + "; ".join(f"{one.phase.upper()} validation {one.kept.validation_loss:.4f} at best" for one in curves),
         "Quantile loss of the normalized target by epoch, phase after phase. Training losses include dropout, "
         "validation losses do not.",
     )

@@ -60,11 +60,13 @@ class PhaseCurve:
 
 
 def read_curves(run: RunFolder) -> tuple[PhaseCurve, ...] | Missing:
-    """Return the phases in the order in which they were trained, or what is wrong with metrics.jsonl."""
+    """Return the phases in the order in which they were trained, or what is wrong with metrics.jsonl.
+
+    The run need not be finished.
+    """
     path = run.path / layout.METRICS
     try:
-        lines = files.read_text(path).splitlines()
-        records = [record for record in map(_record, lines) if record is not None]
+        records = [record for record in map(_record, _whole_lines(files.read_text(path))) if record is not None]
     except RunFolderError as failure:
         return Missing(f"The losses of the epochs are not shown: {failure}")
     except ValueError as broken:
@@ -75,6 +77,12 @@ def read_curves(run: RunFolder) -> tuple[PhaseCurve, ...] | Missing:
     if not phases:
         return Missing(f"{layout.METRICS} holds no epoch: nothing was trained in this run.")
     return tuple(PhaseCurve(name, _KINDS.get(name, "other"), tuple(one)) for name, one in phases.items())
+
+
+def _whole_lines(text: str) -> list[str]:
+    """Return the lines without one that is still being written, or was when a training was killed."""
+    *whole, last = text.split("\n")
+    return [*whole, last] if last.endswith("}") else whole
 
 
 def _record(line: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ Legend: B windows of a batch, N windows, T history, F horizon, S = T + F, C weig
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -44,7 +45,7 @@ class WeightCells:
     kept: Tensor
 
     @classmethod
-    def of(cls, variables: dict[GroupName, tuple[str, ...]], history: int, horizon: int) -> WeightCells:
+    def of(cls, variables: Mapping[GroupName, tuple[str, ...]], history: int, horizon: int) -> WeightCells:
         """Return the weights of a model with these variables, history and horizon."""
         steps = torch.arange(1, horizon + 1).unsqueeze(1)
         kept = torch.arange(1 - history, horizon + 1).unsqueeze(0) <= steps

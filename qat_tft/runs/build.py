@@ -21,7 +21,10 @@ from qat_tft.quantization.bits import EIGHT_BITS, BitLayout
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
 from qat_tft.quantization.products import Products
 from qat_tft.quantization.scheme import scheme_for
-from qat_tft.schema import GroupSize, Schema
+from qat_tft.schema import PRESENT, GroupName, GroupSize, Schema
+
+SCALE, PATH = "(scale of the window)", "(linear path)"
+"""What the variables are called that the model's frame adds."""
 
 
 def build_model(config: ModelConfig, preprocessing: Preprocessing, schema: Schema) -> TemporalFusionTransformer:
@@ -107,6 +110,23 @@ def frame_of(config: ModelConfig) -> FrameShape:
         path=config.linear_path != "off",
         offsets=config.calibrate_quantiles,
     )
+
+
+def variables_by_group(model: ModelConfig, schema: Schema) -> dict[GroupName, tuple[str, ...]]:
+    """Return the variables of each group in the order of its selection weights; a group may have none.
+
+    They are its columns without `history.present`, and what the frame adds at the end of the real ones.
+    """
+    frame = FrameShape() if model.seasonal_difference else frame_of(model)
+    added = {"static": (SCALE,) * frame.scale_input, "future": (PATH,) * frame.path}
+    return {
+        group.name: (
+            *(column for column in group.real if column != PRESENT),
+            *added.get(group.name, ()),
+            *group.category,
+        )
+        for group in schema.groups
+    }
 
 
 def build_qat_model(

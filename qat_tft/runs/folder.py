@@ -123,6 +123,17 @@ class RunFolder:
         return cls.open(here if here.is_dir() or not Path(run).is_dir() else run)
 
     @classmethod
+    def begun(cls, run: str, root: str | Path) -> RunFolder | None:
+        """Return the unfinished run that a user means by a name or a path; None where there is none of that name."""
+        for path in (Path(root) / run, Path(run)):
+            unfinished = path.with_name(path.name.removesuffix(UNFINISHED) + UNFINISHED)
+            if path.is_dir() and path != unfinished:
+                return None
+            if unfinished.is_dir():
+                return cls(unfinished)
+        return None
+
+    @classmethod
     def unfinished(cls, root: str | Path, name: str | None = None) -> RunFolder:
         """Return an unfinished run: the one called `name`, or the one written to last.
 

@@ -20,7 +20,8 @@ PREPROCESSING = "preprocessing.json"
 WEIGHTS: dict[WeightsKind, str] = {"fp32": "fp32.safetensors", "qat": "qat.safetensors"}
 STATE = "state.safetensors"
 TEACHER = "teacher.scratch"
-UNTIL_FINISHED = (STATE, TEACHER)
+PAGE_SO_FAR = "report-so-far.html"
+UNTIL_FINISHED = (STATE, TEACHER, PAGE_SO_FAR)
 """Files that a run needs no more once it is finished."""
 LAUNCHER = "launcher.txt"
 """What tells the launcher that began the run from others, where one did: started again by it, a training goes on."""

@@ -145,7 +145,7 @@ def _settle(path: Path) -> None:
     pointer = path.with_name(LATEST)
     if modified(pointer) <= modified(path / layout.RESULTS):  # else a run has finished since
         files.write_text(pointer, f"{path.name}\n")
-    for unneeded in (*path.glob(f"{layout.TEACHER}*"), path / layout.STATE):
+    for unneeded in (*path.glob(f"{layout.TEACHER}*"), path / layout.PAGE_SO_FAR, path / layout.STATE):
         try:
             unneeded.unlink(missing_ok=True)
         except OSError as failure:

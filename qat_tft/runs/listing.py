@@ -124,7 +124,7 @@ def _summary(path: Path, latest: str) -> RunSummary:
     try:
         known["data"] = _data(path)
         if not finished:
-            return RunSummary(**known, state=_state(path), validation_loss=dict(_losses(path)))
+            return RunSummary(**known, state=state_of(path), validation_loss=dict(_losses(path)))
         return RunSummary(**known, state="finished", **_results(path), integer_file=_checked(path))
     except (OSError, ValueError) as damage:
         reason = str(damage).splitlines()[0] if str(damage) else type(damage).__name__
@@ -161,7 +161,8 @@ def _checked(path: Path) -> Checked | None:
     return "passed" if value["passed"] else "failed"
 
 
-def _state(path: Path) -> State:
+def state_of(path: Path) -> State:
+    """Return how far the unfinished run at `path` is: training, interrupted or begun."""
     with suppress(OSError), Hold(path) as hold:
         if hold.held is Held.ANOTHERS:
             return "training"

@@ -29,6 +29,7 @@ _WORTH_WINNING_BACK = 5e-3
 """Share of the mean q-risk below which what calibration loses is no loss to speak of."""
 _MODELS = {"fp32", "ptq", "qat"}
 _SAVED = ("windows", "without_bytes", "with_bytes", "saved")
+_TIMES = ("without_seconds", "with_seconds")
 _TO_TRY = (
     "To try: more --epochs, a longer --history, columns that tell of the future as known ones, another --dropout or "
     "--learning-rate."
@@ -51,7 +52,8 @@ class RunResults:
         validation_loss: best validation loss of each phase.
         parameters: number of trained weights.
         seconds: training time, all phases.
-        checkpointing: the measured peaks of a step, None where checkpointing was off.
+        checkpointing: the measured peaks and times of a step, None where checkpointing was off; earlier versions
+            measured no times.
         version: of qat-tft.
     """
 
@@ -145,7 +147,8 @@ class RunResults:
         if not self.quantiles or lengths - {len(self.quantiles)} or not _MODELS & self.q_risk.keys() or self.season < 1:
             raise ValueError("not the results of a run: figures of no model, or of other quantiles")
         saved = self.checkpointing
-        if saved is not None and not all(isinstance(saved.get(name), int | float) for name in _SAVED):
+        told = _SAVED if saved is None or not saved.keys() & set(_TIMES) else (*_SAVED, *_TIMES)
+        if saved is not None and not all(isinstance(saved.get(name), int | float) for name in told):
             raise ValueError("not the results of a run: what checkpointing saved is not told")
 
     def tables(self) -> Sequence[RenderableType]:

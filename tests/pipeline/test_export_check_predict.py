@@ -142,6 +142,7 @@ def test_the_page_of_a_checked_run_tells_of_its_layers_and_versions(run: RunFold
     assert "What this run lacks" not in page
     assert all(layer in page for layer in compared_layers(run.load_qat_model()))
     assert importlib.metadata.version("torch").partition("+")[0] in page
+    assert "INT8 is the file model.int8.onnx in onnxruntime." in page
 
 
 def test_without_the_weights_the_tables_of_a_run_are_shown_and_no_page(run: RunFolder, call) -> None:

@@ -90,7 +90,7 @@ def test_a_model_of_any_shape_becomes_files_that_forecast_as_it_does(
 ) -> None:
     run = train_once(tmp_path, schema, **settings)  # type: ignore[arg-type]
     let_quantiles_cross(run)
-    export_run(run, int8=True)
+    export_run(run, int8=True, with_explanations=True)
     model = run.load_config().model
     for kind, deviation in (("fp32", ROUNDING), ("int8", INT8_DEVIATION)):
         path = run.onnx_file(kind)
@@ -98,6 +98,9 @@ def test_a_model_of_any_shape_becomes_files_that_forecast_as_it_does(
         found = compare(sessions, run, run.load_check_windows(), seconds=0)
         assert found.first.shape[1:] == (model.horizon, len(model.quantiles))
         assert np.abs(found.first - found.reference).max() < deviation
+        assert set(found.explanations) == {spec.name for spec in sessions["True"].metadata.outputs()} - {"quantiles"}
+        for expected, weights in found.explanations.values():
+            assert np.abs(weights - expected).max() < deviation
         for quantiles in (found.reference, found.fp32, *found.file.values()):
             assert (np.diff(quantiles, axis=-1) >= 0).all()
 

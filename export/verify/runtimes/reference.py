@@ -9,6 +9,8 @@ import onnx
 from onnx import ModelProto
 from onnx.reference import ReferenceEvaluator
 
+from qat_tft.export.metadata import OUTPUT
+
 _MOST_WEIGHTS = 100_000_000  # 11 million take a quarter of a second, and several copies of them
 
 
@@ -20,5 +22,5 @@ def why_not(model: ModelProto) -> str:
 
 def forecast(model: ModelProto, inputs: Mapping[str, npt.NDArray[Any]]) -> tuple[npt.NDArray[np.float32], str]:
     """Raw quantiles [B, P, Q] of raw inputs, and how they were computed."""
-    (quantiles,) = ReferenceEvaluator(model).run(None, dict(inputs))
+    (quantiles,) = ReferenceEvaluator(model).run([OUTPUT], dict(inputs))
     return np.asarray(quantiles, dtype=np.float32), f"onnx {onnx.__version__}"

@@ -47,6 +47,14 @@ def export(
             metavar="8|4|2",
         ),
     ] = None,
+    with_explanations: Annotated[
+        bool,
+        typer.Option(
+            "--with-explanations",
+            help="Add outputs to the files: the selection weights of variables and the attention to steps, which "
+            "`qat-tft explain FILE` reads. Forecasts are the same bits.",
+        ),
+    ] = False,
     runs_dir: RunsDir = "runs",
     json: Json = False,
 ) -> None:
@@ -66,7 +74,14 @@ def export(
     console.note(f"Exporting {folder.path}")
     with WorkDisplay(json=json) as shown:
         result = export_run(
-            folder, int8=int8, target=target, lstm=lstm, store=store, weight_bits=weight_bits, told=shown.stage
+            folder,
+            int8=int8,
+            target=target,
+            lstm=lstm,
+            store=store,
+            weight_bits=weight_bits,
+            with_explanations=with_explanations,
+            told=shown.stage,
         )
     console.emit(result, json=json)
     checking = command("check", *(() if run is None else ("--run", run)), runs_dir=runs_dir)

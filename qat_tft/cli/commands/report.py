@@ -12,6 +12,7 @@ from qat_tft.cli.options.common import Json, Run, RunsDir
 from qat_tft.cli.options.run_names import finished_runs
 
 if TYPE_CHECKING:
+    from qat_tft.runs.folder import RunFolder
     from qat_tft.runs.report import RunReport
 
 
@@ -45,12 +46,13 @@ def report(
     """Show q-risk, memory saved, file sizes and the check; plot a forecast; write a page with all of it.
 
     The page is one HTML file that needs no network: the answer first, then forecasts, quality, explanations by
-    selection weights and attention, what integers cost, and a model card. It takes nothing but the run folder.
+    selection weights and attention, what integers cost, and a model card. It takes nothing but the run folder. Of a run
+    that is not finished, it holds the losses so far, data and options, and the command that goes on.
     """
     if compare is not None:
         _compare(run, picture, compare, runs_dir, out, opened=opened, json=json)
         return
-    from qat_tft.cli.display.forecast_picture import draw_run, exported
+    from qat_tft.cli.display.forecast_picture import draw_run, exported, forecasts_of
     from qat_tft.cli.display.pages import shown_in_browser, written_page
     from qat_tft.errors import PictureError, UnwritableError
     from qat_tft.report.content import collect
@@ -59,6 +61,10 @@ def report(
     from qat_tft.runs.folder import RunFolder
     from qat_tft.runs.report import RunReport
 
+    begun = None if run is None or picture is not None else RunFolder.begun(run, runs_dir)
+    if begun is not None:
+        _report_unfinished(begun, out, opened=opened, json=json)
+        return
     folder = RunFolder.find(run, runs_dir)
     found, drawn, file = RunReport.of(folder), None, exported(folder)  # read before anything is written
     try:
@@ -67,14 +73,27 @@ def report(
         if picture:
             raise
         console.note(f"No forecast is plotted: {failure} --picture FILE plots it elsewhere.")
-    versions = file.metadata.versions if file else {}
     page = written_page(
-        lambda: run_page(collect(folder, versions)), Path(out) if out else None, folder.path / layout.PAGE
+        lambda: run_page(collect(folder, forecasts_of(file))), Path(out) if out else None, folder.path / layout.PAGE
     )
     console.emit(replace(found, picture=drawn, page=page), json=json)
     if opened and page is not None:
         shown_in_browser(page)
     say_next(_after(found, run, runs_dir, opened=opened), json=json)
+
+
+def _report_unfinished(folder: "RunFolder", out: str | None, *, opened: bool, json: bool) -> None:
+    """Show what there is of a run that is not finished."""
+    from qat_tft.cli.display.pages import shown_in_browser, written_page
+    from qat_tft.report.page import unfinished_page
+    from qat_tft.report.unfinished import collect_unfinished
+    from qat_tft.runs import layout
+
+    found = collect_unfinished(folder)
+    page = written_page(lambda: unfinished_page(found), Path(out) if out else None, folder.path / layout.PAGE_SO_FAR)
+    console.emit(found.with_page(page), json=json)
+    if opened and page is not None:
+        shown_in_browser(page)
 
 
 def _after(found: "RunReport", run: str | None, runs_dir: str, *, opened: bool) -> str:
@@ -106,6 +125,7 @@ def _compare(
     json: bool,
 ) -> None:
     """Put two runs side by side."""
+    from qat_tft.cli.display.forecast_picture import exported, forecasts_of
     from qat_tft.cli.display.pages import shown_in_browser, written_page
     from qat_tft.errors import ConfigError
     from qat_tft.report.comparison import compare_runs
@@ -117,7 +137,7 @@ def _compare(
         other = "a run" if run is not None else "--picture"
         raise ConfigError(f"{other} is given beside --compare", next_step="Leave it out, or --compare")
     first, second = (RunFolder.find(one, runs_dir) for one in compared)
-    found = compare_runs(first, second)
+    found = compare_runs(first, second, lambda one: forecasts_of(exported(one)))
     usual = Path(runs_dir) / layout.COMPARISON
     page = written_page(lambda: comparison_page(found), Path(out) if out else None, usual)
     console.emit(found.with_page(page), json=json)

@@ -1,4 +1,4 @@
-"""Draws a forecast of a run: by its INT8 file where there is one, otherwise by its best torch model."""
+"""The integer file of a run for pictures: it forecasts where there is one, otherwise the run's best torch model."""
 
 from pathlib import Path
 from typing import cast
@@ -11,6 +11,7 @@ from qat_tft.evaluation.window_forecasts import raw_quantiles
 from qat_tft.evaluation.window_history import season_repeated, target_history
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.verify.compare import window_inputs
+from qat_tft.report.evidence import FileForecasts
 from qat_tft.runs.folder import RunFolder
 
 
@@ -22,6 +23,18 @@ def exported(folder: RunFolder) -> ForecastSession | None:
     """
     file = folder.integer_file
     return ForecastSession(file, threads=1) if file.is_file() else None
+
+
+def forecasts_of(file: ForecastSession | None) -> FileForecasts | None:
+    """Return an exported file as a report takes it; None for none."""
+    if file is None:
+        return None
+
+    def forecast(windows: Batch) -> torch.Tensor:
+        inputs = window_inputs(windows, torch.arange(len(windows.target)), file.metadata)
+        return torch.from_numpy(file.finite_forecast(inputs))
+
+    return FileForecasts(file.path.name, file.metadata.versions, forecast)
 
 
 def draw_run(folder: RunFolder, path: Path, forecaster: ForecastSession | None) -> Path:

@@ -242,6 +242,17 @@ def run_for(shared: Path, exported_run: RunFolder) -> MakeRun:
     return run_for_target
 
 
+@pytest.fixture(scope="session")
+def explained_run(shared: Path, run_for: MakeRun) -> RunFolder:
+    """The run of `run_for()`, its INT8 file exported with explanations; tests must not change it."""
+
+    def make(folder: Path) -> None:
+        run = RunFolder(copytree(run_for().path, folder))
+        write_plans(run, [plan_int8(run, with_explanations=True)])
+
+    return made_once(shared / "explained", make)
+
+
 @pytest.fixture
 def damaged(tmp_path: Path) -> Callable[[RunFolder], RunFolder]:
     """A copy of a run that a test may damage."""

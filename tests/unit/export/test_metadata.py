@@ -47,6 +47,11 @@ def described_models(draw: st.DrawFn) -> ModelMetadata:
                 columns, st.lists(st.floats(-1e9, 1e9), min_size=codes, max_size=codes).map(tuple), max_size=3
             )
         ),
+        explained=draw(
+            st.dictionaries(
+                st.sampled_from(["static", "historical", "future"]), st.lists(NAMES, max_size=3).map(tuple), max_size=3
+            )
+        ),
         usual=draw(st.dictionaries(columns, st.lists(LIMITS, min_size=codes, max_size=codes).map(tuple), max_size=3)),
     )
 

@@ -29,7 +29,24 @@ def test_checkpointing_lowers_the_measured_peak_of_a_step(data, config):
     assert (found.mode, found.windows) == ("full", 16)
     assert 0 < found.with_bytes < found.without_bytes
     assert found.to_json()["saved"] == found.saved > 0
-    assert "less (measured here)" in found.sentence()
+    assert min(found.without_seconds, found.with_seconds) > 0
+    assert "less, and takes " in found.sentence()
+
+
+def test_steps_are_timed_in_turns_and_not_for_long(monkeypatch):
+    called = []
+    times = {"off": iter([3.0, 1.0, 2.0]), "full": iter([4.0, 6.0, 5.0])}
+
+    def taken(step, device):
+        called.append(step)
+        return next(times[step])
+
+    monkeypatch.setattr(savings, "seconds_of", taken)
+    assert savings._shortest(("off", "full"), torch.device("cpu")) == (1.0, 4.0)
+    assert called == ["off", "full"] * 3
+    times |= {"off": iter([9.0]), "full": iter([9.5])}
+    monkeypatch.setattr(savings, "_MOST_SECONDS", 0.0)
+    assert savings._shortest(("off", "full"), torch.device("cpu")) == (9.0, 9.5)
 
 
 def test_measuring_leaves_no_trace(data, config):
@@ -50,4 +67,4 @@ def test_a_part_of_the_batch_is_measured_where_all_of_it_would_not_fit(data, con
 
 
 def test_a_mode_that_costs_memory_says_so():
-    assert "10% more" in Savings("aggressive", 1, 100, 110).sentence()
+    assert "10% more" in Savings("aggressive", 1, 100, 110, 1.0, 1.5).sentence()

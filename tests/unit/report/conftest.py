@@ -12,8 +12,10 @@ import pytest
 import torch
 
 from qat_tft.config.run import RunConfig
+from qat_tft.data.windows import Batch
 from qat_tft.quantization.calibrate import calibrate
 from qat_tft.report.content import ReportContent, collect
+from qat_tft.report.evidence import FileForecasts, explained
 from qat_tft.runs import layout
 from qat_tft.runs.build import build_model, build_qat_model
 from qat_tft.runs.data import load_data
@@ -80,8 +82,20 @@ def changeable(finished: RunFolder, tmp_path: Path) -> RunFolder:
 
 
 @pytest.fixture(scope="session")
-def content(finished: RunFolder) -> ReportContent:
-    return collect(finished, {"torch": "2.13.0"})
+def integer_file(finished: RunFolder) -> FileForecasts:
+    """What an exported file would be: it forecasts what the quantization-aware model does."""
+    model, scaling = finished.load_qat_model(), finished.load_preprocessing().scaling()
+
+    def forecast(windows: Batch) -> torch.Tensor:
+        with torch.no_grad():
+            return explained(model, scaling, windows).quantiles
+
+    return FileForecasts("model.int8.onnx", {"torch": "2.13.0"}, forecast)
+
+
+@pytest.fixture(scope="session")
+def content(finished: RunFolder, integer_file: FileForecasts) -> ReportContent:
+    return collect(finished, integer_file)
 
 
 @pytest.fixture
@@ -130,7 +144,10 @@ RESULTS = RunResults(
     validation_loss={"fp32": 0.5, "qat": 0.4},
     parameters=777,
     seconds=12.0,
-    checkpointing={"mode": "full", "windows": 32, "without_bytes": 80 * 2**20, "with_bytes": 40 * 2**20, "saved": 0.5},
+    checkpointing={
+        **{"mode": "full", "windows": 32, "without_bytes": 80 * 2**20, "with_bytes": 40 * 2**20, "saved": 0.5},
+        **{"without_seconds": 1.25, "with_seconds": 1.5},
+    },
     version="0.1.0",
     notes=("A note that says <em>something</em>.",),
     coverage=dict.fromkeys(("fp32", "qat", "ridge", "seasonal_naive"), (0.12, 0.5, 0.88)),

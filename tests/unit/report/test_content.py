@@ -9,7 +9,7 @@ import torch
 
 from qat_tft.model.frame import Frame, FrameShape
 from qat_tft.report.content import ReportContent, collect
-from qat_tft.report.evidence import PATH, SCALE, Evidence, gather_evidence, variables_of
+from qat_tft.report.evidence import Evidence, FileForecasts, gather_evidence
 from qat_tft.report.explanations import (
     Explanations,
     GroupImportance,
@@ -21,7 +21,9 @@ from qat_tft.report.explanations import (
 from qat_tft.report.fans import choose_fans
 from qat_tft.report.missing import Missing
 from qat_tft.runs import layout
+from qat_tft.runs.build import PATH, SCALE, variables_by_group
 from qat_tft.runs.folder import RunFolder
+from qat_tft.runs.report import RunReport
 from qat_tft.schema import PRESENT, Columns, GroupSize
 
 MIDDLE, LEVELS, HISTORY = 1, (0.1, 0.5, 0.9), 6
@@ -59,7 +61,7 @@ def test_weights_are_the_models_own_and_sum_to_one(finished: RunFolder, evidence
 def test_padding_is_no_variable(finished: RunFolder, evidence: Evidence) -> None:
     schema, model = finished.load_effective_schema(), finished.load_config().model
     assert PRESENT in schema.group("historical").columns
-    assert variables_of(model, schema, "historical") == ("load", "<b>x</b> & $y$", "hour")
+    assert variables_by_group(model, schema)["historical"] == ("load", "<b>x</b> & $y$", "hour")
     assert {name: weights.shape[1] for name, weights in evidence.last.selection.items()} == {
         name: len(variables) for name, variables in evidence.variables.items()
     }
@@ -70,12 +72,12 @@ def test_what_the_frame_adds_stands_where_the_model_has_it(finished: RunFolder) 
     schema = finished.load_schema().model_copy(update={"known": known})
     model = finished.load_config().model
     framed = model.model_copy(update={"scale_input": True, "linear_path": "ridge"})
-    assert variables_of(framed, schema, "future") == ("hour", PATH, "shift")
-    assert variables_of(framed, schema, "static") == (SCALE, "plant")
+    assert variables_by_group(framed, schema)["future"] == ("hour", PATH, "shift")
+    assert variables_by_group(framed, schema)["static"] == (SCALE, "plant")
     bare = model.model_copy(update={"linear_path": "off", "scale_input": False})
-    assert variables_of(bare, schema, "future") == ("hour", "shift")
+    assert variables_by_group(bare, schema)["future"] == ("hour", "shift")
     differenced = framed.model_copy(update={"seasonal_difference": 2})
-    assert variables_of(differenced, schema, "static") == ("plant",)
+    assert variables_by_group(differenced, schema)["static"] == ("plant",)
     frame = Frame(FrameShape(True, path=True), GroupSize(3), 0, 1, history=6, horizon=3, quantiles=1)
     frame.weight.fill_(7.0)
     view = frame(torch.zeros(1, 1), torch.rand(1, 6, 3), torch.zeros(1, 3, 2))
@@ -222,6 +224,21 @@ def test_variables_whose_weight_moved_are_named_and_no_others() -> None:
     assert still.changes("INT8") == ("Static columns: INT8 puts 0.1% of the weight on other variables.",)
 
 
+def test_forecasts_are_the_files_and_weights_the_models(finished: RunFolder, content: ReportContent) -> None:
+    """A file that forecasts 7 everywhere: fans and errors are its own, explanations are not touched."""
+    seven = FileForecasts("model.int8.onnx", {}, lambda windows: torch.full((*windows.target.shape, 3), 7.0))
+    told, alone = collect(finished, seven), collect(finished)
+    assert (told.file, alone.file) == ("model.int8.onnx", "")
+    for fan in told.fans.shown:
+        by_kind = {kind: quantiles for kind, _, quantiles in fan.forecasts}
+        assert (by_kind["int8"] == 7.0).all()
+        assert not (by_kind["fp32"] == 7.0).any()
+    (own,), (other,) = ([one.error for one in run.steps if one.kind == "int8"] for run in (told, alone))
+    assert own != other
+    assert told.explanations == alone.explanations == content.explanations
+    assert alone.fans.shown[0].error == content.fans.shown[0].error  # the same model, in torch
+
+
 def test_one_export_makes_both_files(changeable: RunFolder) -> None:
     changeable.onnx_file("int8").unlink()
     changeable.onnx_file("fp32").unlink()
@@ -236,7 +253,18 @@ def test_costs_are_those_of_check_and_results(content: ReportContent) -> None:
     ]
     assert cost.latency == (("1", 2.0, 1.0), ("32", 60.0, 40.0))
     assert cost.memory.with_bytes == 40 * 2**20
+    assert (cost.memory.without_seconds, cost.memory.with_seconds) == (1.25, 1.5)
     assert {file.name: file.size for file in cost.files}["model.int8.onnx"] == 1000
+
+
+def test_a_run_of_before_steps_were_timed_has_memory_and_no_times(changeable: RunFolder) -> None:
+    results = changeable.load_results()
+    saved = {name: value for name, value in (results.checkpointing or {}).items() if "seconds" not in name}
+    changeable.write_results(replace(results, checkpointing=saved))
+    cost = collect(changeable).cost
+    assert (cost.memory.with_bytes, cost.memory.with_seconds) == (40 * 2**20, None)
+    assert "measured." in RunReport.of(changeable).memory()
+    assert "times the time" not in RunReport.of(changeable).memory()
 
 
 def test_the_card_names_data_columns_and_versions(content: ReportContent) -> None:
@@ -303,8 +331,8 @@ def test_a_run_without_qat_is_told_of_in_fp32_alone(changeable: RunFolder) -> No
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "cannot read"), ('{"event": "ep', "is not JSON"), ("", "holds no epoch")],
-    ids=["gone", "cut short", "empty"],
+    [(None, "cannot read"), ('{"event": "ep\n', "is not JSON"), ("", "holds no epoch")],
+    ids=["gone", "damaged", "empty"],
 )
 def test_curves_that_cannot_be_read_are_named(changeable: RunFolder, text: str | None, said: str) -> None:
     path = changeable.path / layout.METRICS
@@ -319,3 +347,12 @@ def test_curves_are_read_phase_by_phase(content: ReportContent) -> None:
     assert [(one.phase, one.kind, len(one.epochs)) for one in (fp32, qat)] == [("fp32", "fp32", 2), ("qat", "int8", 1)]
     assert (fp32.kept.number, fp32.seconds, fp32.peak_mib) == (1, 7, None)
     assert (qat.kept.number, qat.seconds) == (1, None)
+
+
+def test_a_line_that_is_being_written_does_not_count(changeable: RunFolder) -> None:
+    path = changeable.path / layout.METRICS
+    whole = collect(changeable).curves
+    path.write_text(path.read_text() + '{"event": "epoch", "phase": "qat", "ep')
+    assert collect(changeable).curves == whole
+    path.write_text(path.read_text().rpartition("\n")[0])  # edited by hand: no newline at the end
+    assert collect(changeable).curves == whole

@@ -14,6 +14,7 @@ import pytest
 
 from qat_tft.report.comparison import compare_runs
 from qat_tft.report.content import ReportContent, collect
+from qat_tft.report.evidence import FileForecasts
 from qat_tft.report.page import comparison_page, run_page, write_page
 from qat_tft.runs.folder import RunFolder
 
@@ -112,9 +113,11 @@ def test_a_target_that_is_markup_is_text_in_captions_and_labels(content: ReportC
     assert any('"><script>' in label for label in told.values("aria-label"))
 
 
-def test_equal_content_gives_equal_bytes(finished: RunFolder, html: str, content: ReportContent) -> None:
+def test_equal_content_gives_equal_bytes(
+    finished: RunFolder, integer_file: FileForecasts, html: str, content: ReportContent
+) -> None:
     with matplotlib.rc_context({"lines.linewidth": 9, "axes.grid": True, "svg.hashsalt": "other"}):
-        again = run_page(collect(finished, {"torch": "2.13.0"}))
+        again = run_page(collect(finished, integer_file))
         assert matplotlib.rcParams["lines.linewidth"] == 9
     assert again == html
 

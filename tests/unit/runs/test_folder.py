@@ -21,6 +21,7 @@ RESULTS = RunResults(
     parameters=7,
     seconds=1.5,
 )
+SAVED = {"mode": "full", "windows": 8, "without_bytes": 2, "with_bytes": 1, "saved": 0.5, "without_seconds": 1.0}
 
 
 @pytest.fixture
@@ -256,6 +257,7 @@ def test_a_report_that_no_check_wrote_is_refused(finished, report):
         pytest.param(lambda value: value.update(q_risk={}), id="no model"),
         pytest.param(lambda value: value.update(quantiles=[0.5]), id="other quantiles"),
         pytest.param(lambda value: value.update(checkpointing={"mode": "full"}), id="savings without figures"),
+        pytest.param(lambda value: value.update(checkpointing={**SAVED, "with_seconds": "1"}), id="a time in words"),
     ],
 )
 def test_results_that_no_run_wrote_are_refused(finished, change):

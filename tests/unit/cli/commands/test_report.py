@@ -1,6 +1,8 @@
 """A report is shown whether picture and page can be written or not; what was asked for by name is an error."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,12 +94,74 @@ def test_the_browser_is_given_the_page(
     assert f"no browser to show {page}" in capsys.readouterr().err
 
 
-def test_a_run_that_is_not_finished_is_refused_with_the_way_to_finish_it(
-    run: RunFolder, refusal: Callable[..., str]
+EPOCH = {"event": "epoch", "phase": "fp32", "epoch": 1, "train_loss": 0.9, "validation_loss": 0.8, "best": True}
+
+
+@pytest.fixture
+def unfinished(run: RunFolder) -> RunFolder:
+    """The run as it is while it trains: no results, no weights, one epoch and the beginning of a line."""
+    folder = run.path.rename(run.path.with_name("mine.unfinished"))
+    for name in (layout.RESULTS, layout.CHECK_WINDOWS, layout.WEIGHTS["fp32"]):
+        (folder / name).unlink()
+    (folder / layout.METRICS).write_text(json.dumps(EPOCH) + '\n{"event": "ep')
+    return RunFolder(folder)
+
+
+@pytest.mark.parametrize("named", ["name", "path", "folder"])
+def test_a_run_that_is_not_finished_shows_what_there_is_and_how_it_goes_on(
+    unfinished: RunFolder, capsys: pytest.CaptureFixture[str], named: str
 ) -> None:
-    run.path.rename(run.path.with_name("mine.unfinished"))
-    for named in (run.path, run.path.with_name("mine.unfinished")):
-        assert "`qat-tft train --resume mine`" in refusal("report", named)
+    path = unfinished.path
+    words = {
+        "name": ["mine", "--runs-dir", str(path.parent)],
+        "path": [str(path.parent / "mine")],
+        "folder": [str(path)],
+    }
+    (path / layout.STATE).touch()
+    assert main(["report", *words[named], "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["run"], told["finished"], told["state"]) == ("mine", False, "interrupted")
+    assert told["epochs"] == {"fp32": 1}
+    assert told["missing"][0]["command"] == f"qat-tft train --resume mine --runs-dir {path.parent}"
+    page = Path(told["page"]).read_text()
+    assert "which is not finished" in page
+    assert "Validation loss 0.8000" in page
+    assert "Epochs of FP32 so far" in page
+    assert "plants.parquet" in page
+
+
+def test_the_page_of_a_run_that_trains_says_so(unfinished: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    (unfinished.path / layout.METRICS).unlink()
+    assert main(["report", str(unfinished.path)]) == 0
+    assert "begins anew when it is resumed" in " ".join(capsys.readouterr().out.split())
+    program = "import sys; from qat_tft.cli.app import main; main(['report', sys.argv[1]])"
+    with unfinished.held():
+        words = [sys.executable, "-c", program, str(unfinished.path)]
+        said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    assert "Another process is training this run" in said
+    assert "--resume" not in said
+
+
+def test_no_forecast_of_a_run_that_is_not_finished_is_plotted(
+    unfinished: RunFolder, refusal: Callable[..., str], tmp_path: Path
+) -> None:
+    said = refusal("report", unfinished.path, "--picture", tmp_path / "some.png")
+    assert "`qat-tft train --resume mine`" in said
+
+
+def test_the_page_of_an_unfinished_run_does_not_outlive_that(unfinished: RunFolder) -> None:
+    assert main(["report", str(unfinished.path)]) == 0
+    (unfinished.path / layout.RESULTS).write_text("{}")
+    unfinished.finish()
+    assert [*unfinished.path.glob("*.html")] == []
+
+
+def test_a_finished_run_comes_before_an_unfinished_one_of_its_name(
+    run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.path.with_name("mine.unfinished").mkdir()
+    assert main(["report", "mine", "--runs-dir", str(run.path.parent), "--json"]) == 0
+    assert "finished" not in json.loads(capsys.readouterr().out)
 
 
 def test_two_runs_are_compared_in_the_runs_folder(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
