@@ -59,7 +59,7 @@ def persistence_model(metadata: ModelMetadata) -> onnx.ModelProto:
     """Every quantile of every step is the last value of the target."""
     types = {"float32": TensorProto.FLOAT, "int64": TensorProto.INT64}
     inputs = [helper.make_tensor_value_info(spec.name, types[spec.dtype], spec.shape) for spec in metadata.inputs()]
-    output = helper.make_tensor_value_info("quantiles", TensorProto.FLOAT, metadata.output_shape())
+    output = helper.make_tensor_value_info("quantiles", TensorProto.FLOAT, metadata.outputs()[0].shape)
     width = len(metadata.schema.group("historical").real)
     copies = np.zeros((width, len(metadata.quantiles)), np.float32)
     copies[0] = 1.0
