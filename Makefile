@@ -11,7 +11,7 @@ USABLE := import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 11))
 # Test processes, one thread each: two processes with torch's own threads would fight over the cores.
 JOBS ?= 2
 
-.PHONY: help install demo readme test lint types docs wheel bench pictures clean
+.PHONY: help install demo readme test lint types docs wheel sdist smoke third-party bench pictures clean
 .DELETE_ON_ERROR:
 
 help:
@@ -22,6 +22,9 @@ help:
 	@echo "make docs    the site of the documentation, in build/site"
 	@echo "make readme  make demo, and what it prints into README.md"
 	@echo "make wheel   the wheel, in dist/"
+	@echo "make sdist   the wheel and the source distribution, in dist/"
+	@echo "make smoke   installs each of the two into an empty environment and uses it there"
+	@echo "make third-party  THIRD-PARTY.md anew: dependencies and their licenses"
 	@echo "make bench   every script in benchmarks/"
 	@echo "make pictures   pictures of the latest run's page for docs/pictures, after make demo; needs Chromium"
 	@echo "make clean   remove what was built (the environment and the runs stay)"
@@ -62,6 +65,28 @@ docs: install
 wheel: install
 	rm -rf build/lib build/bdist.* dist
 	$(PIP) wheel --quiet --no-deps --no-build-isolation --no-index --wheel-dir dist .
+
+# The hook of PEP 517 that every build tool calls, so that no build tool is needed.
+sdist: wheel
+	rm -rf qat_tft.egg-info
+	"$(BIN)/python" -c "from setuptools import build_meta; build_meta.build_sdist('dist')" > build/sdist.log
+
+# From constraints.txt and the archive alone: no package of .venv, and nothing of the tree but the script.
+smoke: sdist
+	@for archive in dist/*; do \
+		echo "== $$archive"; \
+		rm -rf build/smoke && "$(BIN)/python" -m venv build/smoke || exit 1; \
+		build/smoke/bin/python -m pip install --quiet --constraint constraints.txt torch || exit 1; \
+		build/smoke/bin/python -m pip install --quiet --constraint constraints.txt "$$archive" || exit 1; \
+		tools/smoke.sh build/smoke/bin --export || exit 1; \
+	done
+
+# Extras, and the runtime of other machines, are read from a folder of their own: .venv does without them.
+third-party: install
+	rm -rf build/third-party
+	$(PIP) install --quiet --no-deps --constraint constraints.txt --target build/third-party \
+		onnxruntime openvino tensorboard mlflow-skinny sqlalchemy alembic wandb trackio
+	"$(BIN)/python" tools/third_party.py build/third-party > THIRD-PARTY.md
 
 bench: install
 	@for script in $$(grep -l __main__ benchmarks/*.py); do \

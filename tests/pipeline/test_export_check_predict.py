@@ -25,6 +25,7 @@ from qat_tft.export.build import run_export
 from qat_tft.export.build.run_export import export_run, plan_int8, write_plans
 from qat_tft.export.inference.session import ForecastSession
 from qat_tft.export.metadata import FORMAT_VERSION, METADATA_KEY
+from qat_tft.export.verify import check
 from qat_tft.export.verify.check import check_model
 from qat_tft.export.verify.layers import compared_layers
 from qat_tft.quantization.stored import StoredAffine, StoredLinear
@@ -89,6 +90,12 @@ def train_small(root: Path, *, target: str = "x86", use_qat: bool = True) -> Run
         where="the test",
     )
     return train(config, SCHEMA, runs_dir=root / "runs", name="small").folder
+
+
+@pytest.fixture(autouse=True)
+def no_long_timing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check times both files for seconds; here nobody reads how long they take."""
+    monkeypatch.setattr(check, "_TIMING_SECONDS", 0.0)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""The wheel and the editable install carry the same package, and the pins fit the ranges."""
+"""Wheel, source distribution and editable install carry the same package, and the pins fit the ranges."""
 
 import os
 import re
@@ -6,7 +6,10 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import tomllib
+import venv
 import zipfile
 from importlib.metadata import distribution
 from itertools import chain
@@ -26,18 +29,51 @@ WHEEL_LIMIT = 1024 * 1024
 # What the embedded data may take of a user's disk and download.
 EMBEDDED_LIMIT = 300 * 1000
 
-BUILD_INPUTS = ("pyproject.toml", "README.md", "LICENSE", "NOTICE", "qat_tft", "export")
+# The folders of the tree that are sources; everything else in it was made by a tool.
+TOPS = {".ci", ".github", "benchmarks", "docs", "examples", "export", "qat_tft", "tests", "tools"}
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the wheel from a copy, so that nothing left in the tree by an older build can slip in."""
-    tree, out = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("dist")
-    for name in BUILD_INPUTS:
-        _copy(ROOT / name, tree / name)
-    run_pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, tree)
-    (built,) = out.glob("qat_tft-*.whl")
-    return built
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Copy what the archives are built from, so that nothing left in the tree by an older build can slip in."""
+    tree = tmp_path_factory.mktemp("tree")
+    for path in ROOT.iterdir():
+        if path.name in TOPS or path.is_file():
+            _copy(path, tree / path.name)
+    return tree
+
+
+@pytest.fixture(scope="module")
+def wheel(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _built_wheel(tree, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def unpacked_sdist(tree: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the source distribution as `make sdist` does, and unpack it."""
+    out = tmp_path_factory.mktemp("sdist")
+    program = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", program, out], capture_output=True, text=True, check=False, cwd=tree)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = out.glob("qat_tft-*.tar.gz")
+    with tarfile.open(built) as archive:
+        archive.extractall(out, filter="data")
+    return out / built.name.removesuffix(".tar.gz")
+
+
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Install the wheel into a new environment, which borrows its dependencies from this one: its site-packages.
+
+    This environment's `.pth` files are not read from there, so an editable qat-tft in it is out of reach.
+    """
+    environment = tmp_path_factory.mktemp("environment")
+    venv.create(environment)
+    python = environment / "bin" / "python"
+    site = environment / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    (site / "borrowed.pth").write_text(sysconfig.get_path("purelib"))
+    run_pip("--python", python, "install", "--no-deps", "--no-index", wheel)
+    return site
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +116,30 @@ def test_wheel_states_its_license_and_carries_both_texts(wheel: Path, members: f
     assert "License-Expression: Apache-2.0" in metadata.splitlines()
 
 
-def test_installed_wheel_imports_export_from_inside_the_package(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    run_pip("install", "--no-deps", "--no-index", "--target", site, wheel)
-    found = imported_file("qat_tft.export", search=site, cwd=tmp_path)
+def test_sdist_holds_every_file_of_the_repository(unpacked_sdist: Path) -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a clone")
+    words = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(words, capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    ours = {name for name in listed.split("\0") if name and (ROOT / name).is_file()}
+    found = {str(path.relative_to(unpacked_sdist)) for path in unpacked_sdist.rglob("*") if path.is_file()}
+    generated = {name for name in found if name in {"PKG-INFO", "setup.cfg"} or name.startswith("qat_tft.egg-info/")}
+    assert found - generated == ours
+
+
+def test_sdist_builds_the_wheel_that_the_tree_builds(unpacked_sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    assert _checksums(_built_wheel(unpacked_sdist, tmp_path)) == _checksums(wheel)
+
+
+def test_installed_commands_work_without_the_source_tree(site: Path, tmp_path: Path) -> None:
+    smoke = [ROOT / "tools" / "smoke.sh", site.parents[2] / "bin"]
+    done = subprocess.run(smoke, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_installed_wheel_imports_export_from_inside_the_package(site: Path, tmp_path: Path) -> None:
+    found = imported_file("qat_tft.export", python=_python_of(site), cwd=tmp_path)
     assert found == site / "qat_tft" / "export" / "__init__.py"
 
 
@@ -91,7 +147,7 @@ def test_editable_install_imports_export_from_the_working_tree(tmp_path: Path) -
     direct_url = distribution("qat-tft").read_text("direct_url.json") or ""
     if '"editable": true' not in direct_url:
         pytest.skip("qat-tft is not installed editable in this environment")
-    found = imported_file("qat_tft.export", search=None, cwd=tmp_path)
+    found = imported_file("qat_tft.export", python=sys.executable, cwd=tmp_path)
     assert found == ROOT / "export" / "__init__.py"
 
 
@@ -111,14 +167,12 @@ def test_git_ignores_no_file_of_the_package() -> None:
     assert done.stdout == ""
 
 
-def test_every_public_name_and_module_of_the_wheel_can_be_imported(wheel: Path, tmp_path: Path) -> None:
-    site = tmp_path / "site"
-    run_pip("install", "--no-deps", "--no-index", "--target", site, wheel)
-    assert imported_names(search=site, cwd=tmp_path).is_relative_to(site)
+def test_every_public_name_and_module_of_the_wheel_can_be_imported(site: Path, tmp_path: Path) -> None:
+    assert imported_names(python=_python_of(site), cwd=tmp_path).is_relative_to(site)
 
 
 def test_every_public_name_and_module_of_the_editable_install_can_be_imported(tmp_path: Path) -> None:
-    assert imported_names(search=None, cwd=tmp_path).is_relative_to(ROOT)
+    assert imported_names(python=sys.executable, cwd=tmp_path).is_relative_to(ROOT)
 
 
 def test_importing_the_package_brings_neither_torch_nor_onnxruntime(tmp_path: Path) -> None:
@@ -161,17 +215,15 @@ def run_pip(*arguments: str | Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def imported_file(module: str, *, search: Path | None, cwd: Path) -> Path:
-    """Return the file that a fresh interpreter imports `module` from, with `search` first on its path."""
-    return printed_path(f"import {module} as found; print(found.__file__)", search=search, cwd=cwd)
+def imported_file(module: str, *, python: str | Path, cwd: Path) -> Path:
+    """Return the file that a fresh interpreter imports `module` from."""
+    return printed_path(f"import {module} as found; print(found.__file__)", python=python, cwd=cwd)
 
 
-def printed_path(program: str, *, search: Path | None, cwd: Path) -> Path:
-    """Run a program in a fresh interpreter with `search` first on its path, and return the path that it prints."""
+def printed_path(program: str, *, python: str | Path, cwd: Path) -> Path:
+    """Run a program in a fresh interpreter, and return the path that it prints."""
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-    if search is not None:
-        environment["PYTHONPATH"] = str(search)
-    words = [sys.executable, "-c", program]
+    words = [python, "-c", program]
     done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=cwd, env=environment)
     assert done.returncode == 0, done.stderr
     return Path(done.stdout.strip()).resolve()
@@ -191,9 +243,9 @@ print(qat_tft.__file__)
 """
 
 
-def imported_names(*, search: Path | None, cwd: Path) -> Path:
+def imported_names(*, python: str | Path, cwd: Path) -> Path:
     """Import every public name and every module in a fresh interpreter; return the package's `__init__`."""
-    return printed_path(EVERYTHING, search=search, cwd=cwd)
+    return printed_path(EVERYTHING, python=python, cwd=cwd)
 
 
 def read_pins() -> dict[str, str]:
@@ -203,8 +255,23 @@ def read_pins() -> dict[str, str]:
     return {str(canonicalize_name(name)): release for name, release in pairs}
 
 
+def _built_wheel(tree: Path, out: Path) -> Path:
+    run_pip("wheel", "--no-deps", "--no-build-isolation", "--no-index", "--wheel-dir", out, tree)
+    (built,) = out.glob("qat_tft-*.whl")
+    return built
+
+
+def _checksums(wheel: Path) -> dict[str, int]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {member.filename: member.CRC for member in archive.infolist()}
+
+
+def _python_of(site: Path) -> Path:
+    return site.parents[2] / "bin" / "python"
+
+
 def _copy(source: Path, target: Path) -> None:
     if source.is_dir():
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(source, target)
     else:
         shutil.copy2(source, target)
