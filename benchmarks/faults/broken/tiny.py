@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from faults.broken.case import DATA, SCHEMA, SETTINGS
 from qat_tft.cli.app import main
-from qat_tft.training.progress import Silent, StepReport
+from qat_tft.training.progress import PhaseStart, Silent
 
 HOURS = 180
 
@@ -91,7 +91,7 @@ def _unfinished(folder: Path) -> int:
     from qat_tft.training.job import train
 
     class Stopping(Silent):
-        def step(self, report: StepReport) -> None:
+        def phase(self, start: PhaseStart) -> None:  # it stops after the first step
             os.kill(os.getpid(), signal.SIGINT)
 
     config = RunConfig.from_toml(f"{SETTINGS_TOML.replace('[data]', f'[data]{chr(10)}parquet_files = [{DATA!r}]')}")
