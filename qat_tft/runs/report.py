@@ -76,9 +76,8 @@ class RunReport:
         if saved is None:
             return "Trained without activation checkpointing."
         return (
-            f"Checkpointing ({saved['mode']}): a step of {saved['windows']} windows peaked at "
-            f"{saved['with_bytes'] / 2**20:,.0f} instead of {saved['without_bytes'] / 2**20:,.0f} MiB, "
-            f"{saved['saved']:.0%} less{_slower(saved)} (measured)"
+            f"Checkpointing ({saved['mode']}): {saved['with_bytes'] / 2**20:,.0f} instead of "
+            f"{saved['without_bytes'] / 2**20:,.0f} MiB a step{_slower(saved)}."
         )
 
     def verdict(self) -> str:
@@ -105,4 +104,4 @@ class RunReport:
 def _slower(saved: Mapping[str, Any]) -> str:
     """Say what it cost in time; nothing where an earlier version did not measure that."""
     without, took = saved.get("without_seconds"), saved.get("with_seconds")
-    return f", and took {took / without:.2f} times as long" if without and took else ""
+    return f", {took / without:.2f} times as long" if without and took else ""

@@ -263,8 +263,8 @@ def test_a_run_of_before_steps_were_timed_has_memory_and_no_times(changeable: Ru
     changeable.write_results(replace(results, checkpointing=saved))
     cost = collect(changeable).cost
     assert (cost.memory.with_bytes, cost.memory.with_seconds) == (40 * 2**20, None)
-    assert "measured." in RunReport.of(changeable).memory()
-    assert "times the time" not in RunReport.of(changeable).memory()
+    assert "MiB a step." in RunReport.of(changeable).memory()
+    assert "times as long" not in RunReport.of(changeable).memory()
 
 
 def test_the_card_names_data_columns_and_versions(content: ReportContent) -> None:
