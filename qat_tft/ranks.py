@@ -149,11 +149,16 @@ def share(count: int, of: int | None = None) -> slice:
     return slice(begin, begin + each + (place < more))
 
 
+def largest_share(count: int) -> int:
+    """Return how many of `count` things the ranks with the most have."""
+    return len(range(count)[share(count, of=0)])
+
+
 def add(tensor: Tensor) -> None:
     """Add up a tensor over all ranks, in place; all get the same bits."""
     if world() > 1:
         with _all_there():
-            distributed.all_reduce(tensor)
+            distributed.all_reduce(tensor, group=_on_host() if tensor.device.type == "cpu" else None)
 
 
 def widen(low: Tensor, high: Tensor) -> None:
@@ -167,13 +172,6 @@ def widen(low: Tensor, high: Tensor) -> None:
             distributed.all_reduce(both, distributed.ReduceOp.MAX)
         low.copy_(-both[0])
         high.copy_(both[1])
-
-
-def add_on_host(tensor: Tensor) -> None:
-    """Do what `add` does with a tensor on the CPU."""
-    if world() > 1:
-        with _all_there():
-            distributed.all_reduce(tensor, group=_on_host())
 
 
 def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:

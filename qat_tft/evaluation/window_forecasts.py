@@ -114,7 +114,7 @@ def validation_loss(
                 )
             weight = present_windows(target)
             found[number] = torch.tensor([value * weight, weight])
-    ranks.add_on_host(found)
+    ranks.add(found)
     total, weights = 0.0, 0.0
     for part, weight in found.tolist():
         total, weights = total + part, weights + weight

@@ -69,8 +69,7 @@ def train(
     require_trackers(config.training.track)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
-        progress.note(f"Started again by its launcher: going on with {begun.name}")
-        return _gone_on(begun, progress)
+        return _gone_on_after_restart(begun, progress)
     require_same_options(config, schema)
     with ranks.together():
         refuse_idle_ranks(config.training.batch_size)
@@ -107,7 +106,7 @@ def _decided(config: RunConfig, data: RunData, progress: Progress) -> tuple[Fitt
     if config.quantization.use_qat:
         refuse_unknown_layers(config, sizes)
     if config.training.checkpoint_mode == "auto":
-        own_share = config.with_batch_size(-(-config.training.batch_size // ranks.world()))
+        own_share = config.with_batch_size(ranks.largest_share(config.training.batch_size))
         decided, reason = decide_mode(own_share, sizes)
         config = decided.with_batch_size(config.training.batch_size)
         progress.note(reason)
@@ -129,6 +128,11 @@ def resume(runs_dir: str | Path = "runs", name: str | None = None, *, progress: 
     """
     progress = _told_on_rank_0(progress)
     return _gone_on(RunFolder.unfinished(runs_dir, name), progress)
+
+
+def _gone_on_after_restart(begun: RunFolder, progress: Progress) -> FinishedRun:
+    progress.note(f"Started again by its launcher: going on with {begun.name}")
+    return _gone_on(begun, progress)
 
 
 def _gone_on(found: RunFolder, progress: Progress) -> FinishedRun:
@@ -198,8 +202,7 @@ def quantize(
     require_trackers(config.training.track)
     progress = _told_on_rank_0(progress)
     if (begun := begun_by_this_launcher(runs_dir)) is not None:
-        progress.note(f"Started again by its launcher: going on with {begun.name}")
-        return _gone_on(begun, progress)
+        return _gone_on_after_restart(begun, progress)
     require_same_options(config, None)
     with ranks.together():
         refuse_idle_ranks(config.training.batch_size)

@@ -43,7 +43,7 @@ class Phase:
         self.position = position
         self.best: dict[str, Tensor] = {}
         config = context.config
-        level = FallbackLevel(config.recomputed_segments, -(-config.batch_size // ranks.world()))
+        level = FallbackLevel(config.recomputed_segments, ranks.largest_share(config.batch_size))
         level = level if position.level is None else FallbackLevel.from_json(position.level)
         self.fallback = OutOfMemoryFallback(step, level, self._fell_back)
         in_all = batches_in_all(context.training, config)

@@ -319,7 +319,7 @@ class RunPhases:
 
     def _batch_size(self) -> int:
         level = self.position.level
-        return -(-self.config.training.batch_size // ranks.world()) if level is None else int(level["micro_batch"])
+        return ranks.largest_share(self.config.training.batch_size) if level is None else int(level["micro_batch"])
 
 
 def _as_they_are() -> None:

@@ -1,12 +1,9 @@
 """Shows a training run on standard error: a live bar on a terminal, one plain line per epoch elsewhere."""
 
-from types import TracebackType
-from typing import Self
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import TextColumn
 
 from qat_tft.cli import console
-from qat_tft.cli.display.times import Elapsed, TimeLeft
+from qat_tft.cli.display.live_bar import LiveBar
 from qat_tft.cli.display.work_progress import LARGE
 from qat_tft.durations import exactly
 from qat_tft.training.progress import FLIPPED, EpochReport, PhaseStart, StepReport
@@ -15,34 +12,11 @@ _TITLES = {"fp32": "FP32", "qat": "QAT", "continued": "FP32 trained on"}
 _WAITING = "loss -"
 
 
-class TrainingDisplay:
+class TrainingDisplay(LiveBar):
     """Receives the reports of a run; a context manager, so that the bar is gone before anything else prints."""
 
     def __init__(self) -> None:
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
-        if console.messages().is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[figures]}"),
-                Elapsed(),
-                TimeLeft(),
-                console=console.messages(),
-                transient=True,
-            )
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
+        super().__init__(TextColumn("{task.fields[figures]}"))
 
     def note(self, text: str) -> None:
         """Print a sentence above the bar."""

@@ -2,13 +2,9 @@
 
 import time
 from collections.abc import Iterable, Iterator
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
-
-from qat_tft.cli import console
-from qat_tft.cli.display.times import Elapsed, TimeLeft
+from qat_tft.cli.display.live_bar import LiveBar
 
 Item = TypeVar("Item")
 
@@ -16,7 +12,7 @@ LARGE = 2_000_000
 """Rows that take longer than a second to read."""
 
 
-class WorkDisplay:
+class WorkDisplay(LiveBar):
     """One bar for the stages, batches or rows of a command; a context manager: it is gone before a result prints.
 
     Args:
@@ -24,30 +20,8 @@ class WorkDisplay:
     """
 
     def __init__(self, *, json: bool) -> None:
-        self._bar: Progress | None = None
-        self._task: TaskID | None = None
+        super().__init__(silent=json)
         self._unit, self._begun = "", 0.0
-        if console.messages().is_terminal and not json:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(bar_width=24),
-                MofNCompleteColumn(),
-                Elapsed(),
-                TimeLeft(),
-                console=console.messages(),
-                transient=True,
-            )
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self._bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
     def stage(self, what: str, done: int, total: int) -> None:
         """Show which stage is going on, and how many are done; the next one may take far longer."""

@@ -10,6 +10,10 @@ from typer.core import TyperCommand
 
 from qat_tft.cli.options.settings import keyword
 
+_STEP = (
+    *("--parquet-file", "--observed", "--known", "--history", "--horizon", "--hidden", "--batch-size", "--precision"),
+)
+"""What a training step consists of."""
 FIRST: Mapping[str, tuple[str, ...]] = {
     "train": (
         "--parquet-file",
@@ -35,30 +39,8 @@ FIRST: Mapping[str, tuple[str, ...]] = {
         "--name",
         "--json",
     ),
-    "plan": (
-        "--parquet-file",
-        "--observed",
-        "--known",
-        "--history",
-        "--horizon",
-        "--hidden",
-        "--batch-size",
-        "--precision",
-        "--memory-budget",
-        "--json",
-    ),
-    "profile": (
-        "--parquet-file",
-        "--observed",
-        "--known",
-        "--history",
-        "--horizon",
-        "--hidden",
-        "--batch-size",
-        "--precision",
-        "--device",
-        "--json",
-    ),
+    "plan": (*_STEP, "--memory-budget", "--json"),
+    "profile": (*_STEP, "--device", "--json"),
 }
 """Options that `--help` shows, for each command that has many."""
 

@@ -32,7 +32,7 @@ from safetensors.torch import save_file  # noqa: E402
 from torch import distributed  # noqa: E402
 
 sys.path.insert(0, str(Path(__file__).parent))
-from settings import SCHEMA, settings  # noqa: E402
+from settings import SCHEMA, settings, watched_steps  # noqa: E402
 
 from qat_tft.cli.app import main  # noqa: E402
 from qat_tft.quantization.ranges import ActivationQuantizer  # noqa: E402
@@ -44,23 +44,8 @@ torch.set_num_threads(1)
 
 def trained(folder: str, options: dict[str, Any]) -> None:
     """Train, and keep what every step has left in every rank."""
-    make, kept = TrainingStep.__call__, {}
-
-    def watched(self: TrainingStep, *arguments: Any, **named: Any) -> Any:
-        made = make(self, *arguments, **named)
-        step = len({name.partition("/")[0] for name in kept})
-        outcome = made.settled()
-        kept[f"{step}/loss"] = torch.tensor([outcome.loss, outcome.gradient_norm], dtype=torch.float64)
-        for name, module in self.model.named_modules():
-            if isinstance(module, ActivationQuantizer):
-                kept[f"{step}/{name}"] = torch.stack([module.minimum, module.maximum]).clone()
-        return made
-
-    TrainingStep.__call__ = watched
-    try:
+    with watched_steps() as kept:
         job.train(settings(DATA, **options), SCHEMA, runs_dir=FOLDER / folder, name="run")
-    finally:
-        TrainingStep.__call__ = make
     save_file(kept, str(FOLDER / f"{folder}.{RANK}.safetensors"))
 
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import count
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from qat_tft.config.run import RunConfig
+from qat_tft.quantization.ranges import ActivationQuantizer
 from qat_tft.schema import Columns, Schema
+from qat_tft.training.steps.step import TrainingStep
 
 SCHEMA = Schema(
     time="time",
@@ -15,6 +23,27 @@ SCHEMA = Schema(
     observed=Columns(real=("wind",)),
     known=Columns(real=("phase",)),
 )
+
+
+@contextmanager
+def watched_steps() -> Iterator[dict[str, Tensor]]:
+    """Keep what every step leaves: its loss and gradient norm, and every range."""
+    make, kept, steps = TrainingStep.__call__, {}, count()
+
+    def watched(self: TrainingStep, *arguments: Any, **named: Any) -> Any:
+        made, step = make(self, *arguments, **named), next(steps)
+        outcome = made.settled()
+        kept[f"{step}/loss"] = torch.tensor([outcome.loss, outcome.gradient_norm], dtype=torch.float64)
+        for name, module in self.model.named_modules():
+            if isinstance(module, ActivationQuantizer):
+                kept[f"{step}/{name}"] = torch.stack([module.minimum, module.maximum]).clone()
+        return made
+
+    TrainingStep.__call__ = watched  # type: ignore[method-assign]
+    try:
+        yield kept
+    finally:
+        TrainingStep.__call__ = make  # type: ignore[method-assign]
 
 
 def settings(data: str, *, halves: bool = False, **options: Any) -> RunConfig:

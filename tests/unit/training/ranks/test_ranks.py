@@ -14,15 +14,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from qat_tft.quantization.ranges import ActivationQuantizer
 from qat_tft.runs import files, layout
 from qat_tft.training import job
 from qat_tft.training.progress import Silent
 from qat_tft.training.state import load_state
-from qat_tft.training.steps.step import TrainingStep
 
 sys.path.insert(0, str(Path(__file__).parent))
-from settings import SCHEMA, settings
+from settings import SCHEMA, settings, watched_steps
 
 KINDS = {
     "frozen": {"frozen": 0.999},
@@ -56,21 +54,10 @@ def two_ranks(
             process.kill()
 
 
-def of_one_process(monkeypatch: pytest.MonkeyPatch, data: Path, folder: Path, **options: Any) -> dict[str, Tensor]:
+def of_one_process(data: Path, folder: Path, **options: Any) -> dict[str, Tensor]:
     """Return what every step leaves that accumulates the two halves of the ranks' batch."""
-    make, kept, steps = TrainingStep.__call__, {}, iter(range(10**9))
-
-    def watched(self: TrainingStep, *arguments: Any, **named: Any) -> Any:
-        made, step = make(self, *arguments, **named), next(steps)
-        outcome = made.settled()
-        kept[f"{step}/loss"] = torch.tensor([outcome.loss, outcome.gradient_norm], dtype=torch.float64)
-        for name, module in self.model.named_modules():
-            if isinstance(module, ActivationQuantizer):
-                kept[f"{step}/{name}"] = torch.stack([module.minimum, module.maximum]).clone()
-        return made
-
-    monkeypatch.setattr(TrainingStep, "__call__", watched)
-    job.train(settings(str(data), halves=True, **options), SCHEMA, runs_dir=folder, name="run")
+    with watched_steps() as kept:
+        job.train(settings(str(data), halves=True, **options), SCHEMA, runs_dir=folder, name="run")
     return kept
 
 
@@ -93,10 +80,8 @@ def unlike(one: dict[str, Tensor], other: dict[str, Tensor]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["frozen", "learned"])
-def test_two_ranks_give_the_bits_of_one_process_that_accumulates_their_halves(
-    kind, trained, data_file, tmp_path, monkeypatch
-):
-    alone = of_one_process(monkeypatch, data_file, tmp_path, **KINDS[kind])
+def test_two_ranks_give_the_bits_of_one_process_that_accumulates_their_halves(kind, trained, data_file, tmp_path):
+    alone = of_one_process(data_file, tmp_path, **KINDS[kind])
     together = load_file(trained / f"{kind}.0.safetensors")
     assert len([name for name in together if name.endswith("loss")]) == 40
     assert unlike(together, alone) == []
@@ -104,10 +89,8 @@ def test_two_ranks_give_the_bits_of_one_process_that_accumulates_their_halves(
         assert unlike(weights(trained / kind, which), weights(tmp_path, which)) == []
 
 
-def test_observed_ranges_of_a_whole_batch_train_nearly_as_those_of_its_halves(
-    trained, data_file, tmp_path, monkeypatch
-):
-    alone = of_one_process(monkeypatch, data_file, tmp_path, **KINDS["observed"])
+def test_observed_ranges_of_a_whole_batch_train_nearly_as_those_of_its_halves(trained, data_file, tmp_path):
+    alone = of_one_process(data_file, tmp_path, **KINDS["observed"])
     together = load_file(trained / "observed.0.safetensors")
     losses = [name for name in alone if name.endswith("loss")]
     qat = losses[len(losses) // 2 :]
