@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
@@ -158,7 +158,13 @@ def add(tensor: Tensor) -> None:
     """Add up a tensor over all ranks, in place; all get the same bits."""
     if world() > 1:
         with _all_there():
-            distributed.all_reduce(tensor, group=_on_host() if tensor.device.type == "cpu" else None)
+            _begin_to_add(tensor).wait()
+
+
+def _begin_to_add(tensor: Tensor) -> distributed.Work:
+    group = _on_host() if tensor.device.type == "cpu" else None
+    work: distributed.Work = distributed.all_reduce(tensor, group=group, async_op=True)
+    return work
 
 
 def widen(low: Tensor, high: Tensor) -> None:
@@ -174,30 +180,44 @@ def widen(low: Tensor, high: Tensor) -> None:
         high.copy_(both[1])
 
 
-def add_gradients(parameters: Iterable[torch.nn.Parameter]) -> None:
-    """Add up the gradients of all ranks, as one tensor for each type of number."""
+def add_gradients(parameters: Iterable[torch.nn.Parameter], *others: Tensor) -> None:
+    """Add up the gradients of all ranks, as one tensor for each type of number, and other tensors on the way."""
     if world() == 1:
         return
     kinds: dict[torch.dtype, list[Tensor]] = {}
     for parameter in parameters:
         if parameter.grad is not None:
             kinds.setdefault(parameter.grad.dtype, []).append(parameter.grad)
-    for gradients in kinds.values():
-        flat = torch.cat([gradient.flatten() for gradient in gradients])
-        add(flat)
+    flats = [torch.cat([gradient.flatten() for gradient in gradients]) for gradients in kinds.values()]
+    with _all_there():
+        under_way = [_begin_to_add(tensor) for tensor in (*flats, *others)]
+        for sum_ in under_way:
+            sum_.wait()
+    for flat, gradients in zip(flats, kinds.values(), strict=True):
         sums = flat.split([gradient.numel() for gradient in gradients])
         torch._foreach_copy_(gradients, [one.view_as(gradient) for one, gradient in zip(sums, gradients, strict=True)])
 
 
 def numbers_of_all(*own: float) -> list[list[float]]:
     """Return the numbers that each rank has given, in double precision, by rank."""
+    return ask_numbers_of_all(*own)()
+
+
+def ask_numbers_of_all(*own: float) -> Callable[[], list[list[float]]]:
+    """Return what waits for `numbers_of_all`: a rank that has something else to do does not wait for the others yet."""
     if world() == 1:
-        return [list(own)]
+        return lambda: [list(own)]
     numbers = torch.tensor(own, dtype=torch.float64)
     gathered = [torch.empty_like(numbers) for _ in range(world())]
     with _all_there():
-        distributed.all_gather(gathered, numbers, group=_on_host())
-    return [one.tolist() for one in gathered]
+        work = distributed.all_gather(gathered, numbers, group=_on_host(), async_op=True)
+
+    def answers() -> list[list[float]]:
+        with _all_there():
+            work.wait()
+        return [one.tolist() for one in gathered]
+
+    return answers
 
 
 def meet() -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import NamedTuple
+from functools import cached_property, partial
+from typing import NamedTuple, Self
 
 import torch
 from accelerate import Accelerator
@@ -92,6 +92,38 @@ class _Part(NamedTuple):
     weight: float
 
 
+class _Sizes:
+    """How large a step is over all ranks; they are asked at its start and need not have answered before it is read."""
+
+    def __init__(self, answers: Callable[[], list[list[float]]]) -> None:
+        self._answers = answers
+
+    @classmethod
+    def asked_for(cls, batches: Sequence[Batch], cut: Sequence[Sequence[_Part]]) -> Self:
+        """Tell the others of windows, their weight, and the passes of each batch that this rank has; ask for theirs."""
+        windows = float(sum(len(batch.target) for batch in batches))
+        weight = sum(part.weight for parts in cut for part in parts)
+        return cls(ranks.ask_numbers_of_all(windows, weight, *map(len, cut)))
+
+    @cached_property
+    def _by_rank(self) -> list[list[float]]:
+        return self._answers()
+
+    @property
+    def windows(self) -> int:
+        """Windows of all ranks."""
+        return int(sum(windows for windows, *_ in self._by_rank))
+
+    @property
+    def weight(self) -> float:
+        """What these windows count as."""
+        return sum(weight for _, weight, *_ in self._by_rank)
+
+    def passes(self, batch: int) -> int:
+        """Return how many forward and backward passes the rank with the most makes for a batch."""
+        return int(max(passes[batch] for _, _, *passes in self._by_rank))
+
+
 @dataclass(frozen=True)
 class TrainingStep:
     """Trains `model` for one step on one or more batches: its loss is the mean over all of their targets.
@@ -133,17 +165,15 @@ class TrainingStep:
         """
         self.model.train()
         cut = [[_Part(raw, present_windows(raw.target)) for raw in self._cut(batch)] for batch in batches]
-        own = (float(sum(len(batch.target) for batch in batches)), sum(part.weight for parts in cut for part in parts))
-        windows, weight, *passes = zip(*ranks.numbers_of_all(*own, *map(len, cut)), strict=True)
-        whole = sum(weight)
+        told = _Sizes.asked_for(batches, cut)
         losses: list[tuple[_Part, Tensor]] = []
-        for parts, most in zip(cut, passes, strict=True):
-            for part in _as_many(parts, int(max(most))):
-                losses.append((part, self._accumulate(part.raw, part.weight / whole if whole else 0.0)))
+        for number, parts in enumerate(cut):
+            for part in _as_many(parts, partial(told.passes, number)):
+                losses.append((part, self._accumulate(part, told)))
         figures = self._update(_weighted(losses))
         explain = partial(self._explain, losses)
         scaled = self.accelerator.scaler is not None
-        return StepUnderWay(int(sum(windows)), whole, Later(figures), explain, place, scaled)
+        return StepUnderWay(told.windows, told.weight, Later(figures), explain, place, scaled)
 
     def scaled(self, raw: Batch) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
         """Return the scaled inputs and the scaled target of raw windows, on the device."""
@@ -160,18 +190,18 @@ class TrainingStep:
     def _cut(self, batch: Batch) -> Iterator[Batch]:
         return micro_batches(batch, self.micro_batch)
 
-    def _accumulate(self, raw: Batch, share: float) -> Tensor:
-        """Add the gradient of a batch's share to the others; return the mean loss of these windows."""
-        inputs, target = self.scaled(raw)
+    def _accumulate(self, part: _Part, told: _Sizes) -> Tensor:
+        """Add the gradient of a part's share to the others; return the mean loss of its windows."""
+        inputs, target = self.scaled(part.raw)
         forecast = self.forecast(inputs, self.run_segment)
-        loss = self._loss(forecast, target, raw.teacher)
+        loss = self._loss(forecast, target, part.raw.teacher)
+        share = part.weight / told.weight if told.weight else 0.0
         self.accelerator.backward(loss if share == 1.0 else loss * share)
         return loss.detach()
 
     def _update(self, loss_sum: Tensor) -> Tensor:
         """Move the weights where everything is finite; return the sum of the losses and the gradient norm, [2]."""
-        ranks.add_gradients(self.model.parameters())
-        ranks.add(loss_sum)
+        ranks.add_gradients(self.model.parameters(), loss_sum)
         norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.gradient_clip)
         assert isinstance(norm, Tensor), "a model has parameters"
         figures = torch.stack([loss_sum, norm.to(loss_sum)])
@@ -196,11 +226,11 @@ class TrainingStep:
         return (1 - self.distill) * loss + self.distill * apart
 
 
-def _as_many(parts: Sequence[_Part], count: int) -> Iterator[_Part]:
+def _as_many(parts: Sequence[_Part], count: Callable[[], int]) -> Iterator[_Part]:
     """Yield the parts, and the last one without targets until there are `count`: ranks make equally many passes."""
     yield from parts
     last = parts[-1].raw
-    for _ in range(count - len(parts)):
+    for _ in range(count() - len(parts)):
         yield _Part(last._replace(target=torch.full_like(last.target, torch.nan)), 0.0)
 
 

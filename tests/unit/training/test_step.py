@@ -70,6 +70,23 @@ def test_a_step_clips_the_gradient_of_all_its_batches_and_applies_it(config, dat
         assert torch.allclose(found, wanted, atol=ROUNDING), name
 
 
+def test_a_rank_with_fewer_windows_makes_as_many_passes_as_the_others_and_the_more_count_for_nothing(
+    config, data, monkeypatch
+):
+    config = config.model_copy(update={"model": config.model.model_copy(update={"dropout": 0.0})})
+    part = next(iter(batches(data.training, 8)))
+    alone, one_of_two = step_for(config, data), step_for(config, data)
+    outcome = alone([part], place="here").settled()
+    passes = []
+    one_of_two.model.register_forward_hook(lambda *_: passes.append(1))
+    other = [0.0, 0.0, 3.0]  # another rank, which has the same batch in three passes and no target in any
+    monkeypatch.setattr(steps.ranks, "ask_numbers_of_all", lambda *own: lambda: [list(own), other])
+    assert one_of_two([part], place="here").settled().loss == pytest.approx(outcome.loss)
+    assert len(passes) == 3
+    for found, wanted in zip(one_of_two.model.parameters(), alone.model.parameters(), strict=True):
+        assert torch.allclose(found, wanted, atol=ROUNDING)
+
+
 def test_a_batch_with_a_nan_stops_the_step_by_name_and_changes_nothing(config, data):
     step = step_for(config, data)
     before = [parameter.clone() for parameter in step.model.parameters()]

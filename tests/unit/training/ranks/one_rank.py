@@ -81,10 +81,10 @@ def poisoned(column: int) -> None:
     """Let rank 1 find a number that is not finite in its windows."""
     accumulate, calls = TrainingStep._accumulate, iter(range(10**9))
 
-    def poison(self: TrainingStep, raw: Any, share: float) -> torch.Tensor:
+    def poison(self: TrainingStep, part: Any, told: Any) -> torch.Tensor:
         if next(calls) == 1:
-            raw.historical[0, 3, column] = torch.nan
-        return accumulate(self, raw, share)
+            part.raw.historical[0, 3, column] = torch.nan
+        return accumulate(self, part, told)
 
     if RANK == 1:
         TrainingStep._accumulate = poison  # type: ignore[method-assign]
