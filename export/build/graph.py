@@ -1,5 +1,6 @@
 """From a forecaster to its ONNX graph: traced by torch, cleaned, laid out by passes in one visible order."""
 
+import gc
 import logging
 import warnings
 from collections.abc import Iterator
@@ -46,7 +47,7 @@ def build_graph(forecaster: RawForecaster, metadata: ModelMetadata) -> ModelProt
     specs = metadata.inputs()
     batch = torch.export.Dim(BATCH, min=1)
     try:
-        with _quiet(), torch.no_grad():
+        with _quiet(), _no_garbage_collection(), torch.no_grad():
             program = torch.onnx.export(
                 forecaster,
                 example_inputs(specs, _EXAMPLE_BATCH),
@@ -126,6 +127,18 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    # Tracing makes a million objects that live until it ends; looking for garbage among them takes a fifth of its time.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _last_line(error: Exception) -> str:

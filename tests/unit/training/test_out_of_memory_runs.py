@@ -43,10 +43,10 @@ def memory_for(monkeypatch):
     accumulate = TrainingStep._accumulate
     limit = {"windows": 10**9, "from": 0, "calls": 0}
 
-    def limited(self, raw, share):
-        value = accumulate(self, raw, share)  # statistics, gradients and random numbers have moved by then
+    def limited(self, part, told):
+        value = accumulate(self, part, told)  # statistics, gradients and random numbers have moved by then
         limit["calls"] += 1
-        if len(raw.target) > limit["windows"] and limit["calls"] > limit["from"]:
+        if len(part.raw.target) > limit["windows"] and limit["calls"] > limit["from"]:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB.")
         return value
 
@@ -61,8 +61,8 @@ def fail_once(monkeypatch):
     calls = iter(range(10**9))
 
     def install(number: int, said: str = "[enforce fail] . DefaultCPUAllocator: can't allocate memory") -> None:
-        def failing(self, raw, share):
-            value = accumulate(self, raw, share)
+        def failing(self, part, told):
+            value = accumulate(self, part, told)
             if next(calls) == number:
                 raise RuntimeError(said)
             return value
