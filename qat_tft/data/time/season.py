@@ -81,4 +81,5 @@ def _usual_days(time: _Ints, starts: _Ints, step: Step) -> float:
     """Mean length of the steps in days, without those that leave rows out."""
     apart = np.diff(time)
     apart = np.delete(apart, starts[(starts > 0) & (starts < len(time))] - 1)
-    return float(apart[apart < 1.5 * step.size].mean()) / DAY
+    near = (apart > 0) & (apart < 1.5 * step.size)  # 292 years and more are negative: 64 bits do not count so far
+    return float(apart[near].mean()) / DAY

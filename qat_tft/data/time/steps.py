@@ -21,6 +21,8 @@ _UNITS = ((DAY, "day"), (3_600_000_000_000, "hour"), (60_000_000_000, "minute"),
 _SHORTEST_MONTH = 28  # days
 _DAYS_OFF = 0.02  # share of rows on days off: exchanges open on a Saturday now and then
 _MOST_DAYS_OFF = 3
+_FURTHEST = np.iinfo(np.int64).max
+"""Nanoseconds of 292 years, or so many steps: two times further apart are taken to be this far from each other."""
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 MONDAY_TO_FRIDAY = "1111100"
 
@@ -72,12 +74,10 @@ class Step:
     def between(self, times: _Ints) -> tuple[_Ints, npt.NDArray[np.bool_]]:
         """Whole steps from each time to the next one, int64 [R - 1], and whether it lies exactly there."""
         if self.unit is Unit.DURATION:
-            apart = np.diff(times)
-            return apart // self.size, apart % self.size == 0
+            return self._whole(_apart(times))
         local = local_times(times, self.zone)
         if self.unit is Unit.CLOCK:
-            apart = np.diff(local.astype(np.int64))
-            return apart // self.size, apart % self.size == 0
+            return self._whole(_apart(local.astype(np.int64)))
         if self.unit is Unit.BUSINESS_DAY:
             days, clock = _split_days(local)
             worked = np.is_busday(days, weekmask=self.week)
@@ -86,6 +86,9 @@ class Step:
         months, within = _split_months(local, self.unit)
         apart = np.diff(months)
         return apart // self.size, (np.diff(within) == 0) & (apart % self.size == 0)
+
+    def _whole(self, apart: _Ints) -> tuple[_Ints, npt.NDArray[np.bool_]]:
+        return apart // self.size, (apart % self.size == 0) & (apart != _FURTHEST)
 
     def after(self, times: _Ints, steps: _Ints) -> _Ints:
         """The times that lie so many steps after these ones, int64 [R]."""
@@ -106,7 +109,7 @@ class Step:
 
 
 def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Step | None:
-    """The most frequent step of some runs of consecutive times, each of one series; None without two times.
+    """The most frequent step of some runs of consecutive times, each of one series; None without two times near enough.
 
     Months, and whole days on the wall clock of the zone, are steps although they differ in length; so are business
     days, where hardly any row falls on certain days of the week and rows go on after them.
@@ -114,7 +117,11 @@ def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Ste
     runs = [run for run in runs if len(run) > 1]
     if not runs:
         return None
-    size = _most_frequent([np.diff(run) for run in runs])
+    lengths = [_apart(run) for run in runs]
+    lengths = [apart[apart != _FURTHEST] for apart in lengths]
+    if not any(len(apart) for apart in lengths):
+        return None
+    size = _most_frequent(lengths)
     if kind is TimeKind.STEP:
         return Step(Unit.DURATION, size, kind, zone)
     local = [local_times(run, zone) for run in runs]
@@ -124,13 +131,20 @@ def find_step(runs: list[_Ints], kind: TimeKind, zone: str | None = None) -> Ste
         months = _most_frequent([np.diff(numbers) for numbers, _ in split])
         if months > 0 and bool((within == within[0]).all()) and within[0] < _SHORTEST_MONTH * DAY:
             return Step(unit, months, kind, zone)
-    on_clock = _most_frequent([np.asarray(np.diff(run.astype(np.int64)), np.int64) for run in local])
+    on_clock = _most_frequent([_apart(run.astype(np.int64)) for run in local])
     week = _worked_week(local) if on_clock == DAY else None
     if week is not None:
         return Step(Unit.BUSINESS_DAY, 1, kind, zone, week)
     if on_clock % DAY == 0 and has_other_clock(zone):
         return Step(Unit.CLOCK, on_clock, kind, zone)
     return Step(Unit.DURATION, size, kind, zone)
+
+
+def _apart(times: _Ints) -> _Ints:
+    """How far each time is from the next one, int64 [R - 1]; `_FURTHEST` where that is more than 64 bits count."""
+    apart: _Ints = np.diff(times)
+    apart[(times[1:] > times[:-1]) & (apart < 0)] = _FURTHEST
+    return apart
 
 
 def _most_frequent(differences: list[_Ints]) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from qat_tft.data.panel import Panel
@@ -241,6 +241,7 @@ def test_dates_of_both_widths_are_the_same_days(write: Write, type_: pa.DataType
     separator=st.sampled_from("T "),
     dictionary=st.booleans(),
 )
+@example(moments=[datetime(1707, 1, 1, 0, 0, 0, 1), datetime(2000, 1, 1)], offset=None, separator="T", dictionary=False)
 def test_text_in_iso_8601_is_read_as_the_time_that_it_is(
     write: Write, moments: list[datetime], offset: int | None, separator: str, dictionary: bool
 ) -> None:

@@ -54,6 +54,22 @@ def test_the_step_of_a_series_is_found_with_the_steps_left_out(times: np.ndarray
     assert left_out is None or (count - 1).sum() == left_out
 
 
+def test_times_further_apart_than_64_bits_count_are_a_gap_and_no_step() -> None:
+    hours = instants(np.arange("2020-01-01T00", "2020-01-05T00", dtype="datetime64[h]"))
+    times = np.concatenate([instants(["1707-01-01T00:00:00.000001"]), hours])
+    step = find_step([times], TimeKind.TIMESTAMP)
+    assert step is not None
+    assert step.text == "1 hour"
+    count, exact = step.between(times)
+    assert (count[0] > 292 * 365 * 24, exact[0]) == (True, False)
+    assert exact[1:].all()
+    assert find_step([times[:2]], TimeKind.TIMESTAMP) is None
+    far = Step(Unit.DURATION, 1, TimeKind.STEP)
+    assert find_step([np.array([-(2**62) - 1, 2**62])], TimeKind.STEP) is None
+    assert far.between(np.array([-(2**62), 2**62 - 2]))[1].all()
+    assert not far.between(np.array([-(2**62) - 1, 2**62]))[1].any()
+
+
 def test_midnights_of_a_zone_are_days_apart_over_a_change_of_the_hour() -> None:
     berlin = [datetime(2020, 3, day, 23 if day < 29 else 22) for day in range(20, 32)]  # midnights, in UTC
     step = find_step([instants(berlin)], TimeKind.TIMESTAMP, "Europe/Berlin")
