@@ -72,6 +72,20 @@ def fail_once(monkeypatch):
     return install
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, schema):
+    """Train with enough memory; settings that several tests compare with are trained once."""
+    made: dict[str, FinishedRun] = {}
+
+    def run(config: RunConfig) -> FinishedRun:
+        settings = config.model_dump_json()
+        if settings not in made:
+            made[settings] = train(config, schema, runs_dir=tmp_path_factory.mktemp("undisturbed"), name="run")
+        return made[settings]
+
+    return run
+
+
 def changed(config: RunConfig, **sections: dict[str, object]) -> RunConfig:
     parts = {name: getattr(config, name).model_copy(update=update) for name, update in sections.items()}
     return config.model_copy(update=parts)
@@ -92,10 +106,10 @@ def events(folder: Path) -> list[dict[str, object]]:
 
 
 def test_a_run_that_steps_up_in_a_later_step_gives_the_bits_of_the_run_that_did_not(
-    config, schema, tmp_path, fail_once
+    config, schema, tmp_path, fail_once, undisturbed
 ):
     config = changed(config, training={"epochs": 2})
-    plain = train(config, schema, runs_dir=tmp_path, name="plain")
+    plain = undisturbed(config)
     full = changed(config, training={"checkpoint_mode": "aggressive"})
     from_the_start = train(full, schema, runs_dir=tmp_path, name="aggressive")
     fail_once(7)  # in the second batch after the FP32 epochs: while QAT observes
@@ -184,9 +198,11 @@ def test_a_run_killed_right_after_stepping_up_resumes_on_the_level_to_the_same_b
     assert same_weights(resume(tmp_path, "mine"), straight, "fp32", "qat")
 
 
-def test_what_fits_on_no_level_ends_with_exit_code_2_and_can_be_resumed(config, schema, tmp_path, memory_for):
+def test_what_fits_on_no_level_ends_with_exit_code_2_and_can_be_resumed(
+    config, schema, tmp_path, memory_for, undisturbed
+):
     config = changed(config, training={"epochs": 2})
-    straight = train(config, schema, runs_dir=tmp_path, name="straight")
+    straight = undisturbed(config)
     memory_for(0, after=2)
     with pytest.raises(OutOfMemoryError, match="fp32 epoch 1, batch 3: one window at a time") as stopped:
         train(config, schema, runs_dir=tmp_path, name="mine")
@@ -197,8 +213,10 @@ def test_what_fits_on_no_level_ends_with_exit_code_2_and_can_be_resumed(config, 
     assert same_weights(resume(tmp_path, "mine"), straight, "fp32", "qat")
 
 
-def test_a_spent_process_leaves_the_next_level_to_the_one_that_resumes(config, schema, tmp_path, fail_once):
-    straight = train(config, schema, runs_dir=tmp_path, name="straight")
+def test_a_spent_process_leaves_the_next_level_to_the_one_that_resumes(
+    config, schema, tmp_path, fail_once, undisturbed
+):
+    straight = undisturbed(config)
     fail_once(1, "could not create a primitive")
     with pytest.raises(SpentProcessError, match="fp32 epoch 1, batch 2"):
         train(config, schema, runs_dir=tmp_path, name="mine")
@@ -239,8 +257,8 @@ def test_a_batch_too_large_to_measure_savings_is_trained_all_the_same(config, sc
     assert [note for note in listener.notes if note.startswith("Not enough memory to measure")]
 
 
-def test_ones_own_segments_train_to_the_same_bits(config, schema, tmp_path):
-    plain = train(config, schema, runs_dir=tmp_path, name="plain")
+def test_ones_own_segments_train_to_the_same_bits(config, schema, tmp_path, undisturbed):
+    plain = undisturbed(config)
     own = changed(config, training={"checkpoint_segments": ("historical_selection", "lstm_decoder")})
     run = train(own, schema, runs_dir=tmp_path, name="own")
     assert same_weights(plain, run, "fp32", "qat")

@@ -100,6 +100,7 @@ def test_a_packed_tensor_that_is_dequantized_itself_is_seen(run_for) -> None:
     assert compare_with_twin(model, inputs_of(run), threads=1).packed > 0
 
 
+@pytest.mark.parametrize("run", FORMS[1:], ids=["2 bits"], indirect=True)
 def test_the_file_in_8_bits_runs_everywhere_and_forecasts_the_same_bits(run: RunFolder, damaged) -> None:
     run = damaged(run)
     write_plans(run, [plan_int8(run, store="int8")])

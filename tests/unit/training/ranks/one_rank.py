@@ -97,8 +97,9 @@ if SCENARIO == "train":
     for folder, options in given["runs"].items():
         trained(folder, options)
 elif SCENARIO == "failing":
-    failing_in(given["call"], killed=given["killed"])
-    trained("short", given["options"])
+    for folder, killed in given["killed"].items():
+        failing_in(given["call"], killed=killed)
+        trained(folder, {})
 else:
     if "killed" in given:
         killed_in(given["killed"], given["rank"], signal.Signals[given["how"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -110,23 +111,34 @@ def test_rank_0_alone_writes(trained):
     assert [json.loads(line)["phase"] for line in lines].count("qat") == 1
 
 
-def test_a_rank_that_runs_out_of_memory_while_it_observes_takes_the_other_back_with_it(trained, data_file, tmp_path):
-    started = time.monotonic()
-    short = two_ranks("failing", tmp_path, data_file, call=7, killed=False, options={})  # in mode off
-    assert [code for code, _ in short] == [0, 0], short
-    assert time.monotonic() - started < TIMEOUT, "the other one has waited until its patience was over"
+class Failed(NamedTuple):
+    """Two ranks of which rank 1 runs out of memory in the run "short", and is killed in the run "killed"."""
+
+    folder: Path
+    ended: list[Ended]
+    seconds: float
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory, data_file: Path) -> Failed:
+    folder, started = tmp_path_factory.mktemp("failed"), time.monotonic()
+    ended = two_ranks("failing", folder, data_file, call=7, killed={"short": False, "killed": True})  # in mode off
+    return Failed(folder, ended, time.monotonic() - started)
+
+
+def test_a_rank_that_runs_out_of_memory_while_it_observes_takes_the_other_back_with_it(trained, failed):
+    assert failed.seconds < TIMEOUT, "the other one has waited until its patience was over"
     for which in ("fp32", "qat"):  # recomputing changes no bit
-        assert unlike(weights(tmp_path / "short", which), weights(trained / "observed", which)) == []
-    events = [json.loads(line) for line in (tmp_path / "short" / "run" / layout.METRICS).read_text().splitlines()]
-    (fallback,) = [event for event in events if event.get("event") == "out_of_memory"]
+        assert unlike(weights(failed.folder / "short", which), weights(trained / "observed", which)) == []
+    lines = (failed.folder / "short" / "run" / layout.METRICS).read_text().splitlines()
+    (fallback,) = [event for event in map(json.loads, lines) if event.get("event") == "out_of_memory"]
     assert (fallback["phase"], fallback["said"]) == ("qat", "CUDA out of memory")
 
 
-def test_ranges_that_a_broken_step_has_moved_are_not_in_the_state(data_file, tmp_path):
-    ended = two_ranks("failing", tmp_path, data_file, call=7, killed=True, options={})
-    assert ended[0].code == 1
-    assert "LostRankError" in ended[0].said
-    saved = load_state(tmp_path / "short" / "run.unfinished" / layout.STATE)
+def test_ranges_that_a_broken_step_has_moved_are_not_in_the_state(failed):
+    assert [one.code for one in failed.ended] == [1, -signal.SIGKILL], failed.ended
+    assert "LostRankError" in failed.ended[0].said
+    saved = load_state(failed.folder / "killed" / "run.unfinished" / layout.STATE)
     assert (saved.position.phase, saved.position.step) == ("qat", 0)
     calibrated = {name: tensor for name, tensor in saved.best.items() if name.endswith(("minimum", "maximum"))}
     assert [name for name, tensor in calibrated.items() if not torch.equal(tensor, saved.model[name])] == []

@@ -70,14 +70,14 @@ def test_a_sound_fp32_file_holds_them_too(run_for) -> None:
     assert report.compared > MANY
 
 
-@pytest.mark.parametrize("selection", ["tabulated", "exact"])
-def test_the_smallest_damage_to_any_number_is_seen_and_named(run_for, selection: str) -> None:
+@pytest.mark.parametrize(("target", "selection"), [("x86", "tabulated"), ("tensorrt", "exact")])
+def test_the_smallest_damage_to_any_number_is_seen_and_named(run_for, target: str, selection: str) -> None:
     """Codes, scales, zero points, biases, norms, embeddings, statistics, limits of categories: one unit, or one ulp.
 
     Whole numbers that belong to no layer are shapes and axes; of these only the limits of categories are numbers of
     the run.
     """
-    run = run_for("x86", selection=selection)
+    run = run_for(target, selection=selection)
     model = onnx.load(run.onnx_file("int8"))
     metadata = metadata_of(model)
     kinds: dict[str, int] = {}
