@@ -55,7 +55,12 @@ app = typer.Typer(
 def _register(name: str) -> None:
     function = name.replace("-", "_")
     kind, command = short_help(name, getattr(import_module(f"qat_tft.cli.commands.{function}"), function))
-    app.command(name, cls=kind)(command)
+    app.command(name, cls=kind, help=_paragraphs(command.__doc__ or ""))(command)
+
+
+def _paragraphs(docstring: str) -> str:
+    """Return each paragraph on one line: the terminal breaks it, and would keep the breaks of the source too."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
 
 
 for _name in COMMANDS:

@@ -1,9 +1,11 @@
 """`--help` fits on a page: the options people need first, and how to see the others."""
 
+from itertools import pairwise
+
 import pytest
 from typer.main import get_command
 
-from qat_tft.cli.app import app, main
+from qat_tft.cli.app import COMMANDS, app, main
 from qat_tft.cli.options.short_help import FIRST
 
 PAGE = 60
@@ -53,3 +55,14 @@ def test_every_command_with_many_options_has_a_short_help() -> None:
 def test_options_behind_the_short_help_work(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "--batch-size", "0"]) == 2
     assert "--batch-size" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_lines_of_what_a_command_does_break_where_the_terminal_ends(
+    capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    prose, _, _ = shown(capsys, name, "--help").partition("╭")
+    for paragraph in prose.split("\n" + " " * 100 + "\n"):
+        lines = [line.strip() for line in paragraph.strip().splitlines()]
+        for line, following in pairwise(lines):
+            assert len(f"{line} {following.split()[0]}") > 98, line
