@@ -34,6 +34,8 @@ demo: install
 	"$(BIN)/qat-tft" export --int8
 	"$(BIN)/qat-tft" check
 	"$(BIN)/qat-tft" report
+	@echo
+	@echo 'Try it on data of your own: `. $(VENV)/bin/activate` lets this shell find qat-tft.'
 
 # The width is that of the page: nothing is wrapped or folded.
 readme: install

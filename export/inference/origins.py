@@ -82,12 +82,14 @@ def find_origins(panel: Panel, needs: Needs, *, at: str | None = None, strict: b
     chosen = torch.nonzero(~(absent | lonely | short)).squeeze(1)
     if not len(chosen):
         _refuse(panel, needs, at, known)
-    earlier = chosen[(origins < wanted)[chosen] & (known < end - 1)[chosen]]
+    earlier = chosen[(origins < wanted)[chosen]]
+    followed = (known < end - 1)[earlier]
     notes = (
         _note(panel, absent, f"with no target at {at}" if at else "without any target"),
         _note(panel, lonely, _too_few_after(panel, lonely, origins, stop, needs)),
         _note(panel, short, f"with fewer than {needs.history} rows up to the origin"),
-        _moved_back(panel, earlier, needs),
+        _moved_back(panel, earlier[followed], needs),
+        _nothing_ahead(panel, earlier[~followed], needs),
     )
     return Origins(chosen, origins[chosen], tuple(note for note in notes if note))
 
@@ -154,6 +156,16 @@ def _moved_back(panel: Panel, series: Tensor, needs: Needs) -> str:
     return (
         f"{len(series)} series forecast from before their last target, which fewer than {needs.future} rows follow: "
         f"{_named(panel, series)}."
+    )
+
+
+def _nothing_ahead(panel: Panel, series: Tensor, needs: Needs) -> str:
+    if not len(series):
+        return ""
+    return (
+        f"{len(series)} series have no rows after their last target, so that their last {needs.future} rows were "
+        f"forecast: {_named(panel, series)}. For later steps add rows with the time, id and known "
+        "columns, here or in a --future-file."
     )
 
 

@@ -11,6 +11,8 @@ Products = Literal["integer", "float"]
 
 INTEGER_STORAGE = "integer storage: products in floating point, weights stored as integers"
 """What a model with products in floating point is."""
+NO_FASTER = ", since products of integers are no faster at so small a hidden size (--products integer makes them)"
+"""Why, where the size of the model decided it."""
 
 INTEGER_FROM = 64
 """Least hidden size at which products on integers are faster than in floating point on CPUs without VNNI; below,

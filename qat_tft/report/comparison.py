@@ -108,7 +108,7 @@ def compare_runs(
         runs=runs,
         lead=_lead(runs, comparable=not caveats),
         caveats=caveats,
-        figures=tuple(_figures(runs)),
+        figures=tuple(one if not caveats else replace(one, change="") for one in _figures(runs)),
         options=tuple(_differences(*map(_options, runs))),
         columns=tuple(_differences(*map(_columns, runs))),
     )

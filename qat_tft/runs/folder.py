@@ -80,7 +80,7 @@ class RunFolder:
                     next_step=f"Finish it with `qat-tft train --resume {name}`",
                 )
         if not path.is_dir():
-            raise RunFolderError("no run folder", where=str(path), next_step="Train one with `qat-tft train`")
+            raise RunFolderError("no run folder", where=str(path), next_step="`qat-tft runs` lists those there are")
         if not (path / layout.CONFIG).is_file():
             raise RunFolderError(
                 "not a run folder: it has no config.toml",

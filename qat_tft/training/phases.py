@@ -20,7 +20,7 @@ from qat_tft.model.loss import loss_of
 from qat_tft.model.tft import TemporalFusionTransformer
 from qat_tft.quantization.calibrate import CalibrationReport, Calibrator
 from qat_tft.quantization.prepare import QATTemporalFusionTransformer
-from qat_tft.quantization.products import INTEGER_STORAGE
+from qat_tft.quantization.products import INTEGER_STORAGE, NO_FASTER
 from qat_tft.quantization.ranges import Phase as QuantizationPhase
 from qat_tft.runs import layout
 from qat_tft.runs.bit_choice import choose_bits
@@ -161,7 +161,8 @@ class RunPhases:
         settings = self.config.quantization
         quantized = configured_qat_model(model, self.config.model, settings).to(self.device)
         if quantized.products == "float":
-            self.progress.note(f"The INT8 model has {INTEGER_STORAGE}")
+            why = NO_FASTER if settings.products == "auto" else ""
+            self.progress.note(f"The INT8 model has {INTEGER_STORAGE}{why}")
         if self.config.quantization.calibrator == "auto":
             self._choose_calibrator(quantized)
         if self.position.phase == FP32:

@@ -113,7 +113,7 @@ def run(trained: RunFolder, tmp_path: Path) -> RunFolder:
 
 
 def test_the_check_of_the_latest_export_passes_and_prints_one_object(run: RunFolder, call) -> None:
-    code, output, messages = call("check", "--runs-dir", run.path.parent, "--json")
+    code, output, messages = call("check", run.path, "--json")
     report = json.loads(output)
     assert (code, report["passed"], report["reasons"]) == (0, True, [])
     assert "Warning" not in messages
@@ -247,6 +247,9 @@ def test_predict_forecasts_with_the_file_alone(run: RunFolder, tmp_path: Path, c
         "q0.9",
     ]
     assert np.isfinite(table["q0.5"].to_numpy()).all()
+    of_the_run = tmp_path / "of_the_run.parquet"
+    assert call("predict", run.path, "--parquet-file", data, "--out", of_the_run)[0] == 0
+    assert pq.read_table(of_the_run).equals(table), "a run stands for its INT8 file"
 
 
 def test_a_backtest_has_both_files_and_the_naive_forecasts_side_by_side(run: RunFolder, tmp_path: Path, call) -> None:

@@ -15,7 +15,8 @@ from qat_tft.errors import CheckFailed
 
 def check(
     model: Annotated[
-        Path | None, typer.Argument(help="ONNX file. Default: the INT8 file of the run, else its FP32 file.")
+        Path | None,
+        typer.Argument(help="ONNX file, or a run's folder. Default: the INT8 file of the run, else its FP32 file."),
     ] = None,
     run: Annotated[
         str | None,
@@ -42,6 +43,8 @@ def check(
     from qat_tft.export.verify.check_report import Detailed
     from qat_tft.runs.folder import RunFolder
 
+    if model is not None and model.is_dir():  # a run takes the place of its file
+        run, model = run or str(model), None
     folder = RunFolder.find(run, runs_dir) if run is not None or model is None else None
     if model is None:
         assert folder is not None

@@ -11,7 +11,9 @@ from qat_tft.cli.options.common import Json
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="ONNX file written by `qat-tft export`.")],
+    model: Annotated[
+        Path, typer.Argument(help="ONNX file written by `qat-tft export`, or the folder of a run that has one.")
+    ],
     parquet_file: Annotated[
         list[str],
         typer.Option(
@@ -50,7 +52,11 @@ def predict(
     from qat_tft.export.inference.predict import forecast_parquet
     from qat_tft.export.inference.predict_report import write_predictions
     from qat_tft.export.inference.session import ForecastSession
+    from qat_tft.export.verify.check import find_export
+    from qat_tft.runs.folder import RunFolder
 
+    if model.is_dir():
+        model = find_export(RunFolder.open(model))
     file = ForecastSession(model, threads=threads)
     paths = parquet_file[0] if len(parquet_file) == 1 else parquet_file
     predictions = forecast_parquet(file, paths, origin=origin, future=future_file)

@@ -38,6 +38,7 @@ def test_runs_with_other_test_windows_are_not_ranked(finished: RunFolder, change
     with_risk(changeable, qat=0.1)
     compared = compare_runs(finished, changeable)
     assert compared.lead == "mine and mine cannot be ranked."
+    assert {one.change for one in compared.figures} == {""}
     assert "tested on different windows" in compared.caveats[0]
 
 

@@ -10,6 +10,19 @@ import pyarrow as pa
 from qat_tft.data.reading.files.url import is_url
 from qat_tft.errors import DataError
 
+_OTHERS = {
+    "csv": "a CSV file",
+    "tsv": "a TSV file",
+    "txt": "a text file",
+    "json": "a JSON file",
+    "jsonl": "a JSON file",
+    "xlsx": "an Excel file",
+    "feather": "a Feather file",
+    "arrow": "an Arrow file",
+    "gz": "a compressed file",
+    "zip": "a compressed file",
+}
+"""What people have that is no Parquet, by the ends of names."""
 _CODE = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))?")
 _REGION = re.compile(r"the bucket is located in '([\w-]+)'")
 _UNKNOWN_KEYS = ("INVALID_ACCESS_KEY_ID", "INVALID_CLIENT_TOKEN_ID", "SIGNATURE_DOES_NOT_MATCH", "UNRECOGNIZED_CLIENT")
@@ -25,8 +38,11 @@ def reading(where: str) -> Iterator[None]:
     try:
         yield
     except pa.ArrowInvalid as error:
+        other = _OTHERS.get(where.rpartition(".")[2].lower())
         raise DataError(
-            f"this is not a complete Parquet file: {_first_line(error)}",
+            f"this is {other} and no Parquet file"
+            if other
+            else f"this is not a complete Parquet file: {_first_line(error)}",
             where=where,
             allowed="Parquet; for example pandas writes it with DataFrame.to_parquet",
         ) from None

@@ -35,6 +35,13 @@ def test_a_file_that_is_not_parquet_is_named(tmp_path: Path) -> None:
     assert "data.parquet: this is not a complete Parquet file" in message(path, PLAIN)
 
 
+@pytest.mark.parametrize(("name", "kind"), [("data.csv", "a CSV file"), ("data.JSON", "a JSON file")])
+def test_a_file_of_another_kind_is_called_that(tmp_path: Path, name: str, kind: str) -> None:
+    (tmp_path / name).write_text("time,y\n1,2\n")
+    said = message(tmp_path / name, PLAIN)
+    assert f"{name}: this is {kind} and no Parquet file. Allowed: Parquet" in said
+
+
 def test_a_truncated_file_is_named(write: Write) -> None:
     path = write({"time": list(range(1000)), "y": np.random.default_rng(0).normal(size=1000)})
     path.write_bytes(path.read_bytes()[:-100])

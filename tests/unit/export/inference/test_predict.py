@@ -86,7 +86,12 @@ def test_forecasts_are_those_of_the_trained_model_from_the_last_possible_origin(
 
 def test_rows_without_a_target_are_the_ones_forecast(table: pa.Table, forecast) -> None:
     full, future = forecast(table), forecast(without_future(table, rows=3))
-    assert future == full  # the values that were taken away lie after the origin
+    (said,) = full.pop("notes")
+    assert said.startswith(
+        "2 series have no rows after their last target, so that their last 3 rows were forecast: plant=north"
+    )
+    assert said.endswith("with the time, id and known columns, here or in a --future-file.")
+    assert future == {**full, "notes": []}  # the values that were taken away lie after the origin
 
 
 def test_more_future_rows_than_the_horizon_move_the_origin_to_the_last_target(table: pa.Table, forecast) -> None:
@@ -145,7 +150,7 @@ def test_a_series_without_a_row_at_the_origin_is_skipped_and_counted(table: pa.T
 def test_a_series_that_is_too_short_is_skipped_by_name(table: pa.Table, forecast) -> None:
     found = forecast(table.filter(before(table, "south", 8)))
     assert set(found["plant"]) == {"north"}
-    assert found["notes"] == ["1 series skipped, with fewer than 6 rows up to the origin: plant=south."]
+    assert found["notes"][0] == "1 series skipped, with fewer than 6 rows up to the origin: plant=south."
 
 
 def test_no_series_long_enough_says_what_is_needed_and_there(table: pa.Table, forecast) -> None:
@@ -220,7 +225,7 @@ def test_an_unseen_category_is_counted_once_and_forecast_as_unknown(table: pa.Ta
     plants = pc.replace_substring(table["plant"], "south", "east")
     found = forecast(table.set_column(0, "plant", plants))
     assert found["plant"] == ["east"] * 3 + ["north"] * 3
-    category, series = found["notes"]
+    category, series, _ = found["notes"]
     assert category == "column 'plant' holds 1 value that no training row has, read as unknown in 1 series: east."
     assert series == "1 series have no training row and are scaled by the statistics over all series: plant=east."
     assert found["q0.5"][3:] == forecast(table)["q0.5"][:3]
