@@ -64,12 +64,12 @@ def emit(result: Result, *, json: bool) -> None:
     if json:
         emit_json(result.to_json())
         return
+    console = _output if _is_limited() else _unlimited
     for part in result.tables():
         if isinstance(part, Table):
-            console = _output if _is_limited() else _unlimited
             console.print(_Shown(fitting(part, console)), crop=False)
         else:
-            _output.print(_Shown(part), crop=False)
+            (console if isinstance(part, str | Text) else _output).print(_Shown(part), crop=False)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class _Shown:
 
 
 def _is_limited() -> bool:
-    """A pipe or a file has no width at which a table would have to be broken, unless COLUMNS sets one."""
+    """A pipe or a file has no width at which a table or a line would have to be broken, unless COLUMNS sets one."""
     return _output.is_terminal or "COLUMNS" in os.environ
 
 

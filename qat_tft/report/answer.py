@@ -101,12 +101,12 @@ def _cost(results: RunResults, name: str) -> Fact:
 
 
 def _file(report: RunReport, name: str, bits: int) -> Fact:
-    title = f"{name} file against FP32 file"
+    title = f"Size of the {name} file"
     own = report.sizes.get(layout.ONNX[layout.INTEGER[bits]]) or report.sizes.get(layout.ONNX["int8"])
     whole = report.sizes.get(layout.ONNX["fp32"])
     if not own or not whole:
         return Fact(title, "\N{EN DASH}", "It takes an FP32 and an integer file to compare them.")
-    sentence = f"{own / 1000:,.0f} KB instead of {whole / 1000:,.0f} KB"
+    sentence = f"Of the FP32 file: {own / 1000:,.0f} KB instead of {whole / 1000:,.0f} KB"
     times = latency(report.check).get("1")
     if times is not None:
         sentence += f", and {times[1]:.2f} ms instead of {times[0]:.2f} ms for one window"
@@ -133,5 +133,6 @@ def _check(report: RunReport) -> Fact:
     passed = bool(report.check.get("passed"))
     reasons = "; ".join(report.check.get("reasons") or ())
     sentence = report.verdict() if passed or not reasons else f"{report.verdict()} {reasons}."
-    sentence = sentence.removeprefix("Check in onnxruntime: ")
+    sentence = sentence.removeprefix("Check in onnxruntime: ").removeprefix("passed ")
+    sentence = sentence[:1].upper() + sentence[1:]
     return Fact("Check in onnxruntime", "passed" if passed else "failed", sentence, "good" if passed else "bad")

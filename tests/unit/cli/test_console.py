@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from qat_tft.cli import console
 
@@ -51,15 +52,17 @@ class Wide:
     def tables(self) -> list[RenderableType]:
         table = Table("name", "reason")
         table.add_row("n" * 60, "because of this and " * 5)
-        return [table]
+        return [table, Text("and so it goes on " * 6)]
 
 
-def test_a_pipe_has_no_width_that_breaks_a_table(
+def test_a_pipe_has_no_width_that_breaks_a_table_or_a_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     console.emit(Wide(), json=False)
-    assert "because of this and " * 5 in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "because of this and " * 5 in shown
+    assert "and so it goes on " * 6 in shown
     monkeypatch.setenv("COLUMNS", "80")
     console.emit(Wide(), json=False)
     assert "because of this and " * 5 not in capsys.readouterr().out

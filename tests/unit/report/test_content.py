@@ -172,7 +172,7 @@ def test_the_answer_comes_in_figures(content: ReportContent) -> None:
     assert figures == {
         "Against the best simple forecast": ("\N{MINUS SIGN}30.0 %", "good"),
         "What INT8 costs": ("+5.0 %", "plain"),
-        "INT8 file against FP32 file": ("25%", "good"),
+        "Size of the INT8 file": ("25%", "good"),
         "Memory saved by checkpointing": ("50%", "good"),
         "Check in onnxruntime": ("passed", "good"),
     }
