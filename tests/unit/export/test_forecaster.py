@@ -25,6 +25,10 @@ def table(exported_run: RunFolder) -> pa.Table:
     return pq.read_table(exported_run.path / "data.parquet")
 
 
+NOTHING_AHEAD = pytest.mark.filterwarnings("ignore:. series have no rows after their last target:UserWarning")
+
+
+@NOTHING_AHEAD
 def test_a_forecast_is_the_table_that_the_command_writes(
     exported_run: RunFolder, table: pa.Table, tmp_path: Path
 ) -> None:
@@ -48,6 +52,7 @@ def test_rows_to_forecast_may_be_a_table_of_their_own(exported_run: RunFolder, t
         loaded.predict(table, origin=datetime(1980, 1, 1))
 
 
+@NOTHING_AHEAD
 def test_what_the_command_prints_as_notes_are_warnings(exported_run: RunFolder, table: pa.Table) -> None:
     loaded = Forecaster.load(exported_run.path)
     short = table.filter(
@@ -61,6 +66,7 @@ def test_what_the_command_prints_as_notes_are_warnings(exported_run: RunFolder, 
     assert {Path(one.filename).name for one in caught} == {Path(__file__).name}
 
 
+@NOTHING_AHEAD
 def test_a_run_without_files_is_exported_first(
     exported_run: RunFolder,
     damaged: Callable[[RunFolder], RunFolder],
