@@ -104,7 +104,7 @@ def step_figures(seconds: Mapping[str, list[float]], pair: Ranks) -> dict[str, A
     modelled = slower + gradients
     return {
         "speedup_2_ranks": 2 * alone / both,
-        "speedup_of_strangers": "the same of two that share nothing and wait, after each step, for the slower one",
+        "speedup_of_strangers": 2 * alone / slower,
         "model_over_measured": modelled / both,
         "step": {
             "alone": 1e3 * alone,

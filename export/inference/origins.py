@@ -151,27 +151,25 @@ def _too_few_after(panel: Panel, lonely: Tensor, origins: Tensor, stop: Tensor, 
 
 
 def _moved_back(panel: Panel, series: Tensor, needs: Needs) -> str:
-    if not len(series):
-        return ""
-    return (
-        f"{len(series)} series forecast from before their last target, which fewer than {needs.future} rows follow: "
-        f"{_named(panel, series)}."
-    )
+    return _said(panel, series, f"forecast from before their last target, which fewer than {needs.future} rows follow")
 
 
 def _nothing_ahead(panel: Panel, series: Tensor, needs: Needs) -> str:
-    if not len(series):
-        return ""
-    return (
-        f"{len(series)} series have no rows after their last target, so that their last {needs.future} rows were "
-        f"forecast: {_named(panel, series)}. For later steps add rows with the time, id and known "
-        "columns, here or in a --future-file."
+    return _said(
+        panel,
+        series,
+        f"have no rows after their last target, so that their last {needs.future} rows were forecast",
+        " For later steps add rows with the time, id and known columns, here or in a --future-file.",
     )
 
 
 def _note(panel: Panel, which: Tensor, why: str) -> str:
-    series = torch.nonzero(which).squeeze(1)
-    return f"{len(series)} series skipped, {why}: {_named(panel, series)}." if len(series) else ""
+    return _said(panel, torch.nonzero(which).squeeze(1), f"skipped, {why}")
+
+
+def _said(panel: Panel, series: Tensor, what: str, advice: str = "") -> str:
+    """Say something of some series by name; empty without any."""
+    return f"{len(series)} series {what}: {_named(panel, series)}.{advice}" if len(series) else ""
 
 
 def _named(panel: Panel, series: Tensor) -> str:

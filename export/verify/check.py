@@ -67,6 +67,15 @@ def find_export(run: RunFolder) -> Path:
     )
 
 
+def file_at(path: Path) -> Path:
+    """Return what a path names: an ONNX file, or a run folder in place of its file.
+
+    Raises:
+        OnnxFileError, RunFolderError: it is a folder and no run that was exported.
+    """
+    return find_export(RunFolder.open(path)) if path.is_dir() else path
+
+
 def check_model(path: Path, run: RunFolder | None = None, *, seconds: float = 10.0, told: Told = nobody) -> CheckReport:
     """Check a file against the run that it was exported from, and leave ``check.json`` in the run folder.
 

@@ -39,16 +39,15 @@ def check(
     other runtimes, q-risk, bytes, integer operators and latency. The report is also written to check.json in the run
     folder. Exit code 1: the check failed.
     """
-    from qat_tft.export.verify.check import check_model, find_export
+    from qat_tft.export.verify.check import check_model, file_at, find_export
     from qat_tft.export.verify.check_report import Detailed
     from qat_tft.runs.folder import RunFolder
 
-    if model is not None and model.is_dir():  # a run takes the place of its file
-        run, model = run or str(model), None
     folder = RunFolder.find(run, runs_dir) if run is not None or model is None else None
     if model is None:
         assert folder is not None
         model = find_export(folder)
+    model = file_at(model)
     console.note(f"Checking {model}")
     with WorkDisplay(json=json) as shown:
         report = check_model(model, folder, seconds=seconds, told=shown.stage)

@@ -52,12 +52,9 @@ def predict(
     from qat_tft.export.inference.predict import forecast_parquet
     from qat_tft.export.inference.predict_report import write_predictions
     from qat_tft.export.inference.session import ForecastSession
-    from qat_tft.export.verify.check import find_export
-    from qat_tft.runs.folder import RunFolder
+    from qat_tft.export.verify.check import file_at
 
-    if model.is_dir():
-        model = find_export(RunFolder.open(model))
-    file = ForecastSession(model, threads=threads)
+    file = ForecastSession(file_at(model), threads=threads)
     paths = parquet_file[0] if len(parquet_file) == 1 else parquet_file
     predictions = forecast_parquet(file, paths, origin=origin, future=future_file)
     console.emit(write_predictions(predictions, out), json=json)
